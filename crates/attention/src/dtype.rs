@@ -1,0 +1,115 @@
+//! Element types: what a tensor may hold, and how one element becomes a number and back.
+
+use half::{bf16, f16};
+use std::fmt;
+
+/// The element type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision. Only the oracle takes it.
+    F64,
+    /// IEEE half precision: 11 significant bits, largest finite value 65504.
+    F16,
+    /// bfloat16: 8 significant bits, the exponent range of f32.
+    Bf16,
+    /// FP8 with 4 exponent and 3 mantissa bits. Reserved: no rung takes it yet.
+    E4m3,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 => 8,
+            DType::F32 => 4,
+            DType::F16 | DType::Bf16 => 2,
+            DType::E4m3 => 1,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F32 => "F32",
+            DType::F64 => "F64",
+            DType::F16 => "F16",
+            DType::Bf16 => "BF16",
+            DType::E4m3 => "F8_E4M3",
+        })
+    }
+}
+
+/// The bits of one e4m3fn number: sign, 4 exponent bits of bias 7, 3 mantissa bits; no infinity, and NaN is 0x7F or 0xFF.
+///
+/// It keeps the place of FP8 among the types: it widens, and no rung takes it yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct E4m3(pub u8);
+
+impl E4m3 {
+    fn widen(self) -> f32 {
+        let sign = if self.0 & 0x80 == 0 { 1.0 } else { -1.0 };
+        let exponent = i32::from(self.0 >> 3 & 0xF);
+        let mantissa = f32::from(self.0 & 7) / 8.0;
+        sign * match exponent {
+            15 if mantissa == 7.0 / 8.0 => f32::NAN,
+            0 => mantissa * f32::powi(2.0, -6),
+            e => (1.0 + mantissa) * f32::powi(2.0, e - 7),
+        }
+    }
+}
+
+/// An element that a rung or the oracle can read. Widening is exact, but for F64 to f32, which no rung asks for.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The element as f32.
+    fn to_f32(self) -> f32;
+    /// The element as f64.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! element {
+    ($type:ty, $to_f32:expr, $to_f64:expr) => {
+        impl Element for $type {
+            #[inline]
+            fn to_f32(self) -> f32 {
+                $to_f32(self)
+            }
+            #[inline]
+            fn to_f64(self) -> f64 {
+                $to_f64(self)
+            }
+        }
+    };
+}
+
+element!(f32, |x| x, f64::from);
+element!(f64, |x| x as f32, |x| x);
+element!(f16, f16::to_f32, f16::to_f64);
+element!(bf16, bf16::to_f32, bf16::to_f64);
+element!(E4m3, E4m3::widen, |x| f64::from(E4m3::widen(x)));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e4m3_widens_to_the_values_of_the_ocp_table() {
+        for (bits, value) in [
+            (0x00, 0.0),
+            (0x01, 0.001953125),
+            (0x07, 0.013671875),
+            (0x08, 0.015625),
+            (0x38, 1.0),
+            (0x39, 1.125),
+            (0xB8, -1.0),
+            (0x7E, 448.0),
+            (0xFE, -448.0),
+        ] {
+            assert_eq!(E4m3(bits).to_f32(), value, "bits {bits:#04x}");
+        }
+        assert!(E4m3(0x7F).to_f32().is_nan() && E4m3(0xFF).to_f64().is_nan());
+    }
+}

@@ -1,0 +1,155 @@
+//! The smallest independent piece of attention: one query head of one sequence.
+//!
+//! Every rung computes the same scores and differs only in the order it visits them. So what a score *is* stands here
+//! once, for a single pair ([`Head::score`]) and for a tile ([`Head::scores`]), with the product `P V` of a tile
+//! ([`Head::accumulate`]). The oracle shares none of it.
+//!
+//! Precision: q, k, v widen to f32 exactly and all arithmetic is f32. A product `q . k` whose f32 sum overflows is
+//! computed again in f64, so every finite score that fits f32 comes out finite. Products below f32's normal range lose
+//! digits.
+
+use crate::Mask;
+use crate::tensor::Rows;
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, s};
+use std::ops::Range;
+
+/// One query head of one sequence: q `[q_len, d]`, k `[k_len, d]`, v `[k_len, d_v]`, and its share of the options.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    /// Queries.
+    pub q: Rows<'a>,
+    /// Keys of the kv head that this query head reads.
+    pub k: Rows<'a>,
+    /// Values of the same kv head.
+    pub v: Rows<'a>,
+    /// Rows of q.
+    pub q_len: usize,
+    /// Rows of k and v.
+    pub k_len: usize,
+    /// The extra logit in the denominator; -inf is none.
+    pub sink: f32,
+    pub(crate) scale: f32,
+    pub(crate) softcap: f32,
+    pub(crate) slope: Option<f32>,
+    pub(crate) bias: Option<ArrayView2<'a, f32>>,
+    pub(crate) mask: Mask,
+}
+
+impl Head<'_> {
+    /// Channels of a query or key.
+    pub fn d(&self) -> usize {
+        self.q.shape()[1]
+    }
+
+    /// Channels of a value.
+    pub fn d_v(&self) -> usize {
+        self.v.shape()[1]
+    }
+
+    /// The keys that row `i` sees by the mask.
+    pub fn visible(&self, i: usize) -> Range<usize> {
+        self.mask.visible(i, self.q_len, self.k_len)
+    }
+
+    /// The keys that at least one of `rows` sees by the mask.
+    pub fn visible_to_any(&self, rows: Range<usize>) -> Range<usize> {
+        if rows.is_empty() {
+            return 0..0;
+        }
+        self.visible(rows.start).start..self.visible(rows.end - 1).end
+    }
+
+    /// The score of row `i` and key `j`, given their product `dot = q_i . k_j`; -inf where the mask or the bias hides
+    /// the key.
+    pub fn score(&self, dot: f32, i: usize, j: usize) -> f32 {
+        if self.visible(i).contains(&j) { self.visible_score(dot, i, j) } else { f32::NEG_INFINITY }
+    }
+
+    fn visible_score(&self, dot: f32, i: usize, j: usize) -> f32 {
+        let mut s = if dot.is_finite() {
+            self.scale * dot
+        } else {
+            (f64::from(self.scale) * self.q.row_f64(i).dot(&self.k.row_f64(j))) as f32
+        };
+        if self.softcap > 0.0 {
+            s = self.softcap * (s / self.softcap).tanh();
+        }
+        if let Some(slope) = self.slope {
+            s -= slope * (i + self.k_len).abs_diff(j + self.q_len) as f32;
+        }
+        match self.bias.map(|bias| bias[[i, j]]) {
+            Some(f32::NEG_INFINITY) => f32::NEG_INFINITY,
+            Some(bias) => s + bias,
+            None => s,
+        }
+    }
+
+    /// The scores of a tile: `s = q k^T`, scaled, capped, biased and masked.
+    ///
+    /// `q` is [`Rows::load`] of `rows` of q, `k` of `keys` of k; `s` is `[rows, keys]` and is overwritten.
+    pub fn scores(
+        &self,
+        (rows, q): (Range<usize>, ArrayView2<f32>),
+        (keys, k): (Range<usize>, ArrayView2<f32>),
+        mut s: ArrayViewMut2<f32>,
+    ) {
+        general_mat_mul(1.0, &q, &k.t(), 0.0, &mut s);
+        for (i, mut row) in rows.zip(s.rows_mut()) {
+            let visible = self.visible(i);
+            let from = visible.start.clamp(keys.start, keys.end) - keys.start;
+            let to = visible.end.clamp(keys.start, keys.end) - keys.start;
+            row.slice_mut(s![..from]).fill(f32::NEG_INFINITY);
+            row.slice_mut(s![to.max(from)..]).fill(f32::NEG_INFINITY);
+            for (j, s) in (from..to).zip(row.slice_mut(s![from..to.max(from)])) {
+                *s = self.visible_score(*s, i, keys.start + j);
+            }
+        }
+    }
+
+    /// `o += p v` for a tile of weights `p` `[rows, keys]`, where `v` is [`Rows::load`] of `keys` of v.
+    ///
+    /// A hidden key has weight 0, but 0 * NaN is NaN. So value rows that are not finite stay out of the matrix product
+    /// and are added one by one to the rows that see them; a row's result never depends on a key hidden from it.
+    pub fn accumulate(
+        &self,
+        (rows, p): (Range<usize>, ArrayView2<f32>),
+        (keys, v): (Range<usize>, ArrayView2<f32>),
+        mut o: ArrayViewMut2<f32>,
+    ) {
+        let wild: Vec<usize> = (0..v.nrows()).filter(|&j| v.row(j).iter().any(|x| !x.is_finite())).collect();
+        if wild.is_empty() {
+            general_mat_mul(1.0, &p, &v, 1.0, &mut o);
+            return;
+        }
+        let mut tame = v.to_owned();
+        for &j in &wild {
+            tame.row_mut(j).fill(0.0);
+        }
+        general_mat_mul(1.0, &p, &tame, 1.0, &mut o);
+        for (i, (p, mut o)) in rows.zip(p.rows().into_iter().zip(o.rows_mut())) {
+            for &j in wild.iter().filter(|&&j| self.attends(i, keys.start + j)) {
+                o.scaled_add(p[j], &v.row(j));
+            }
+        }
+    }
+
+    /// Whether row `i` sees key `j`, by mask and bias.
+    fn attends(&self, i: usize, j: usize) -> bool {
+        self.visible(i).contains(&j) && self.bias.is_none_or(|bias| bias[[i, j]] != f32::NEG_INFINITY)
+    }
+}
+
+/// The weight `e^(s - m)` of a score against a reference `m` no smaller than it; 0 for a score of -inf.
+///
+/// The guard is on `s`, not on the difference: with every score -inf so far, `m` is -inf too and `s - m` is NaN,
+/// while a NaN score must stay NaN.
+pub fn weight(s: f32, m: f32) -> f32 {
+    if s == f32::NEG_INFINITY { 0.0 } else { (s - m).exp() }
+}
+
+/// What a sink logit leaves of a row: `1 / (1 + e^(sink - m) / l)`, for a row whose scores have maximum `m` and sum
+/// `l > 0` of weights. It multiplies the row's output once; no sink (-inf) leaves 1, and +inf leaves 0.
+pub fn sink_factor(sink: f32, m: f32, l: f32) -> f32 {
+    1.0 / (1.0 + (sink - m).exp() / l)
+}

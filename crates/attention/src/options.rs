@@ -1,0 +1,90 @@
+//! What a caller may ask of attention beyond q, k and v.
+
+use ndarray::{ArrayView1, ArrayView4, ArrayViewD};
+use std::ops::Range;
+
+/// Options of one call. The default is plain attention: scale `1/sqrt(d)`, no mask, nothing added.
+///
+/// One score is computed in this order: `s = scale * (q . k)`; with a soft cap `s = cap * tanh(s / cap)`;
+/// `s -= slope * |i + off - j|` (ALiBi); `s += bias`; then the mask. Here `i` is the query row, `j` the key, and
+/// `off = k_len - q_len` of the sequence, so that the last query sits on the last key.
+#[derive(Clone, Debug, Default)]
+pub struct Options<'a> {
+    /// Factor of q . k. `None` is `1/sqrt(d)`; zero, negative and tiny values are used as given.
+    pub scale: Option<f64>,
+    /// Which keys a query sees.
+    pub mask: Mask,
+    /// Soft cap of the scaled score; 0 is off.
+    pub softcap: f64,
+    /// ALiBi slopes `[heads]` or `[batch, heads]`; a positive slope means decay with distance.
+    pub alibi_slopes: Option<ArrayViewD<'a, f32>>,
+    /// Added to the scores: `[batch or 1, heads or 1, q_len, kv_len]`, in packed batches the longest q_len and k_len.
+    /// A key with bias -inf is masked for that row, whatever k and v hold there.
+    pub bias: Option<ArrayView4<'a, f32>>,
+    /// One more logit per head `[heads]` in the denominator, with no value: neither scaled nor capped.
+    /// The lse leaves it out.
+    pub sinks: Option<ArrayView1<'a, f32>>,
+}
+
+/// Which keys each query row sees, aligned to the bottom right: the last row sits on the last key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mask {
+    /// Every row sees every key.
+    #[default]
+    Full,
+    /// Row i sees key j if `j <= i + off`.
+    Causal,
+    /// Row i sees key j if `i + off - left <= j <= i + off + right`, both ends included; `None` is no limit.
+    Window {
+        /// Keys before the row's own that it sees.
+        left: Option<usize>,
+        /// Keys after the row's own that it sees.
+        right: Option<usize>,
+    },
+}
+
+impl Mask {
+    /// A window in the convention of FlashAttention: a negative side has no limit.
+    ///
+    /// ```
+    /// # use attention::Mask;
+    /// assert_eq!(Mask::window(2, -1), Mask::Window { left: Some(2), right: None });
+    /// ```
+    pub fn window(left: i64, right: i64) -> Self {
+        Mask::Window { left: usize::try_from(left).ok(), right: usize::try_from(right).ok() }
+    }
+
+    /// The causal window of model configurations ("sliding_window = W"): W keys in all, the row's own among them.
+    ///
+    /// ```
+    /// # use attention::Mask;
+    /// # use std::num::NonZeroUsize;
+    /// let three_keys = Mask::sliding_window(NonZeroUsize::new(3).unwrap());
+    /// assert_eq!(three_keys, Mask::window(2, 0));
+    /// ```
+    pub fn sliding_window(keys: std::num::NonZeroUsize) -> Self {
+        Mask::Window { left: Some(keys.get() - 1), right: Some(0) }
+    }
+
+    /// The keys that row `i` of `q_len` sees among `k_len`: always one range, perhaps empty.
+    ///
+    /// Both ends never fall from one row to the next, which is what lets a tile of rows skip whole tiles of keys.
+    ///
+    /// ```
+    /// # use attention::Mask;
+    /// assert_eq!(Mask::Causal.visible(0, 2, 5), 0..4);
+    /// assert_eq!(Mask::Causal.visible(0, 5, 2), 0..0); // three rows come before the first key
+    /// ```
+    pub fn visible(&self, i: usize, q_len: usize, k_len: usize) -> Range<usize> {
+        let (left, right) = match *self {
+            Mask::Full => (None, None),
+            Mask::Causal => (None, Some(0)),
+            Mask::Window { left, right } => (left, right),
+        };
+        // i + off = i + k_len - q_len may be negative; adding q_len to every term keeps the sums unsigned.
+        let own = i + k_len;
+        let start = left.map_or(0, |left| own.saturating_sub(left).saturating_sub(q_len));
+        let end = right.map_or(k_len, |right| own.saturating_add(right).saturating_add(1).saturating_sub(q_len));
+        start.min(k_len)..end.min(k_len).max(start.min(k_len))
+    }
+}

@@ -1,0 +1,228 @@
+//! The f64 oracle: attention written so plainly that it can be believed, and slowly.
+//!
+//! It visits one query and one key at a time, without tiles, in f64 from the inputs as they are stored. It shares no
+//! mask and no score with the rungs, so that a fault there cannot hide here. Besides the result it returns what the
+//! error rule needs to say how far a correct f32 computation may be from it.
+
+use crate::{Attention, AttentionError, Mask, OutputMut, Problem};
+use ndarray::{Array1, ArrayD, ArrayView2, Axis, IxDyn, Slice, s};
+
+/// The oracle as a rung.
+///
+/// Its o is rounded from f64 by way of f32; [`truth`] has the exact values.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Oracle;
+
+/// The true result of a problem, and the magnitudes that rounding errors scale with.
+///
+/// `o` and `spread` are `[batch, heads, q_len, d_v]`, the others `[batch, heads, q_len]`; packed, `[heads, total_q, ..]`.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    /// The output.
+    pub o: ArrayD<f64>,
+    /// `ln sum_j e^s`, -inf for a row that sees no key.
+    pub lse: ArrayD<f64>,
+    /// `sqrt(sum_j p_j^2 v_j^2)`: how rounding each weight once moves o.
+    pub spread: ArrayD<f64>,
+    /// `sqrt(sum_j v_j^2)` over the keys that the row sees.
+    pub v_norm: ArrayD<f64>,
+    /// Largest |score| of the row.
+    pub s_max: ArrayD<f64>,
+    /// Largest |v| of the keys that the row sees.
+    pub v_max: ArrayD<f64>,
+}
+
+/// The true result of one row.
+struct Row {
+    o: Array1<f64>,
+    lse: f64,
+    spread: Array1<f64>,
+    v_norm: Array1<f64>,
+    s_max: f64,
+    v_max: f64,
+}
+
+/// Computes the true result of `problem`.
+pub fn truth(problem: &Problem) -> Truth {
+    let (q, k, v) = (problem.q().to_f64(), problem.k().to_f64(), problem.v().to_f64());
+    let full = || ArrayD::<f64>::zeros(IxDyn(&problem.o_shape()));
+    let flat = |fill: f64| ArrayD::<f64>::from_elem(IxDyn(&problem.lse_shape()), fill);
+    let mut truth = Truth {
+        o: full(),
+        lse: flat(f64::NEG_INFINITY),
+        spread: full(),
+        v_norm: full(),
+        s_max: flat(0.0),
+        v_max: flat(0.0),
+    };
+    let group = problem.heads() / problem.kv_heads();
+    for (b, sequence) in problem.sequences().iter().enumerate() {
+        for h in 0..problem.heads() {
+            let (q, k, v) = (
+                matrix(&q, problem, b, h, &sequence.q),
+                matrix(&k, problem, b, h / group, &sequence.k),
+                matrix(&v, problem, b, h / group, &sequence.k),
+            );
+            for i in 0..sequence.q.len() {
+                let row = row(problem, (b, h, i), q, k, v);
+                let at = sequence.q.start + i;
+                let at = if problem.is_packed() { vec![h, at] } else { vec![b, h, at] };
+                truth.set(&at, row);
+            }
+        }
+    }
+    truth
+}
+
+/// The rows of `range` in head `h` of sequence `b`.
+fn matrix<'a>(
+    tensor: &'a ArrayD<f64>,
+    problem: &Problem,
+    b: usize,
+    h: usize,
+    range: &std::ops::Range<usize>,
+) -> ArrayView2<'a, f64> {
+    let mut view = tensor.view();
+    if !problem.is_packed() {
+        view.index_axis_inplace(Axis(0), b);
+    }
+    view.index_axis_inplace(Axis(0), h);
+    view.slice_axis_inplace(Axis(0), Slice::from(range.clone()));
+    view.into_dimensionality().expect("two axes are left")
+}
+
+/// Attention of query `i` of head `h` in sequence `b`, by the definition.
+fn row(
+    problem: &Problem,
+    (b, h, i): (usize, usize, usize),
+    q: ArrayView2<f64>,
+    k: ArrayView2<f64>,
+    v: ArrayView2<f64>,
+) -> Row {
+    let (q_len, k_len) = (q.nrows(), k.nrows());
+    let mut scores = Vec::new();
+    for j in 0..k_len {
+        if let Some(s) = score(problem, (b, h), (i, q_len), (j, k_len), q.row(i).dot(&k.row(j))) {
+            scores.push((j, s));
+        }
+    }
+    let d_v = v.ncols();
+    let zeros = || Array1::<f64>::zeros(d_v);
+    let mut row = Row { o: zeros(), lse: f64::NEG_INFINITY, spread: zeros(), v_norm: zeros(), s_max: 0.0, v_max: 0.0 };
+    if scores.iter().all(|&(_, s)| s == f64::NEG_INFINITY) {
+        return row;
+    }
+    let m = scores.iter().fold(f64::NEG_INFINITY, |m, &(_, s)| m.max(s));
+    let exp = |s: f64| if s == f64::NEG_INFINITY { 0.0 } else { (s - m).exp() };
+    let l: f64 = scores.iter().map(|&(_, s)| exp(s)).sum();
+    row.lse = m + l.ln();
+    let sink = problem.options().sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[h]));
+    for (j, s) in scores {
+        let p = exp(s) / l * kept_beside(sink, row.lse);
+        for c in 0..d_v {
+            let v = v[[j, c]];
+            row.o[c] += p * v;
+            row.spread[c] += p * p * v * v;
+            row.v_norm[c] += v * v;
+            row.v_max = row.v_max.max(v.abs());
+        }
+        if s.is_finite() {
+            row.s_max = row.s_max.max(s.abs());
+        }
+    }
+    row.spread.mapv_inplace(f64::sqrt);
+    row.v_norm.mapv_inplace(f64::sqrt);
+    row
+}
+
+/// The score of a pair, or `None` if the query does not see the key.
+fn score(
+    problem: &Problem,
+    (b, h): (usize, usize),
+    (i, q_len): (usize, usize),
+    (j, k_len): (usize, usize),
+    dot: f64,
+) -> Option<f64> {
+    let options = problem.options();
+    // The key's distance from the query's own position, negative for the past.
+    let distance = j as i128 - (i as i128 + k_len as i128 - q_len as i128);
+    let sees = match options.mask {
+        Mask::Full => true,
+        Mask::Causal => distance <= 0,
+        Mask::Window { left, right } => {
+            left.is_none_or(|left| -distance <= left as i128) && right.is_none_or(|right| distance <= right as i128)
+        }
+    };
+    if !sees {
+        return None;
+    }
+    let mut s = problem.scale() * dot;
+    if options.softcap > 0.0 {
+        s = options.softcap * (s / options.softcap).tanh();
+    }
+    if let Some(slopes) = &options.alibi_slopes {
+        let slope = if slopes.ndim() == 1 { slopes[[h]] } else { slopes[[b, h]] };
+        s -= f64::from(slope) * distance.abs() as f64;
+    }
+    if let Some(bias) = options.bias {
+        let row = bias.slice(s![b.min(bias.shape()[0] - 1), h.min(bias.shape()[1] - 1), i, ..]);
+        if row[j] == f32::NEG_INFINITY {
+            return None;
+        }
+        s += f64::from(row[j]);
+    }
+    Some(s)
+}
+
+/// The share of the denominator that the keys keep beside a sink: `e^lse / (e^lse + e^sink)`.
+fn kept_beside(sink: f64, lse: f64) -> f64 {
+    if sink > lse {
+        let ratio = (lse - sink).exp();
+        ratio / (ratio + 1.0)
+    } else {
+        1.0 / (1.0 + (sink - lse).exp())
+    }
+}
+
+impl Truth {
+    fn set(&mut self, at: &[usize], row: Row) {
+        for (array, values) in [(&mut self.o, row.o), (&mut self.spread, row.spread), (&mut self.v_norm, row.v_norm)] {
+            let mut view = array.view_mut();
+            for &index in at {
+                view.index_axis_inplace(Axis(0), index);
+            }
+            view.assign(&values);
+        }
+        self.lse[at] = row.lse;
+        self.s_max[at] = row.s_max;
+        self.v_max[at] = row.v_max;
+    }
+}
+
+impl Attention for Oracle {
+    fn name(&self) -> &'static str {
+        "oracle"
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        let mut heads = out.heads(problem)?;
+        let truth = truth(problem);
+        for head in &mut heads {
+            let start = problem.sequences()[head.sequence].q.start;
+            for i in head.rows.clone() {
+                let at =
+                    if problem.is_packed() { vec![head.head, start + i] } else { vec![head.sequence, head.head, i] };
+                let mut o = truth.o.view();
+                for &index in &at {
+                    o.index_axis_inplace(Axis(0), index);
+                }
+                head.store(i, o.into_dimensionality().expect("one axis is left"), truth.lse[&at[..]] as f32);
+            }
+        }
+        Ok(())
+    }
+}

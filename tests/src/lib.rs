@@ -1,0 +1,1 @@
+//! What holds for the whole ladder; see the `[[test]]` targets.
