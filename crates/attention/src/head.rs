@@ -134,9 +134,10 @@ impl Head<'_> {
         }
     }
 
-    /// Whether row `i` sees key `j`, by mask and bias.
+    /// Whether key `j` has a part in row `i`: it is visible and its score is not -inf.
     fn attends(&self, i: usize, j: usize) -> bool {
-        self.visible(i).contains(&j) && self.bias.is_none_or(|bias| bias[[i, j]] != f32::NEG_INFINITY)
+        let dot = self.q.row_f64(i).dot(&self.k.row_f64(j));
+        self.score(dot as f32, i, j) != f32::NEG_INFINITY
     }
 }
 

@@ -9,6 +9,9 @@
 use crate::Problem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Fast memory of a tiled rung unless told otherwise: about what a block has on an A100, in bytes.
+pub const DEFAULT_FAST_MEMORY: usize = 100 * 1024;
+
 /// Counts bytes. Called from several threads.
 pub trait Meter: Sync {
     /// Bytes loaded from slow memory.

@@ -87,4 +87,64 @@ impl Mask {
         let end = right.map_or(k_len, |right| own.saturating_add(right).saturating_add(1).saturating_sub(q_len));
         start.min(k_len)..end.min(k_len).max(start.min(k_len))
     }
+
+    /// How many (row, key) pairs are visible, in closed form.
+    ///
+    /// ```
+    /// # use attention::Mask;
+    /// assert_eq!(Mask::Causal.pairs(4, 4), 10.0);
+    /// assert_eq!(Mask::window(1, 0).pairs(4, 4), 7.0);
+    /// ```
+    pub fn pairs(&self, q_len: usize, k_len: usize) -> f64 {
+        let (q, k) = (q_len as i128, k_len as i128);
+        // The sum over rows i of i + c, clamped to 0..=k: a run of zeros, an arithmetic series, a run of k.
+        let clamped_sum = |c: i128| {
+            let first = (-c).clamp(0, q);
+            let full = (k - c).clamp(first, q);
+            (first + full - 1 + 2 * c) * (full - first) / 2 + (q - full) * k
+        };
+        let (left, right) = match *self {
+            Mask::Full => (None, None),
+            Mask::Causal => (None, Some(0)),
+            Mask::Window { left, right } => (left, right),
+        };
+        let ends = right.map_or(q * k, |right| clamped_sum(k - q + right as i128 + 1));
+        let starts = left.map_or(0, |left| clamped_sum(k - q - left as i128));
+        (ends - starts) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mask;
+
+    /// Every visible pair, by the definition.
+    fn sees(left: i64, right: i64, (i, q_len): (i64, i64), (j, k_len): (i64, i64)) -> bool {
+        let own = i + k_len - q_len;
+        (left < 0 || j >= own - left) && (right < 0 || j <= own + right)
+    }
+
+    #[test]
+    fn visible_and_pairs_agree_with_the_definition() {
+        for (q_len, k_len) in [(0, 3), (3, 0), (1, 1), (1, 7), (7, 1), (5, 5), (4, 9), (9, 4)] {
+            for (left, right) in [(-1, -1), (-1, 0), (0, 0), (2, 0), (0, 2), (3, 1), (-1, 2), (50, 50)] {
+                let mask = Mask::window(left, right);
+                let mut pairs = 0;
+                for i in 0..q_len {
+                    let keys: Vec<i64> = (0..k_len).filter(|&j| sees(left, right, (i, q_len), (j, k_len))).collect();
+                    let visible = mask.visible(i as usize, q_len as usize, k_len as usize);
+                    let found: Vec<i64> = visible.map(|j| j as i64).collect();
+                    assert_eq!(found, keys, "row {i} of {q_len} x {k_len} under {mask:?}");
+                    pairs += keys.len();
+                }
+                assert_eq!(mask.pairs(q_len as usize, k_len as usize), pairs as f64, "{q_len} x {k_len} {mask:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_widest_window_is_no_window() {
+        let mask = Mask::Window { left: Some(usize::MAX), right: Some(usize::MAX) };
+        assert_eq!(mask.visible(2, 5, 9), 0..9);
+    }
 }

@@ -5,7 +5,7 @@
 //! error rule needs to say how far a correct f32 computation may be from it.
 
 use crate::{Attention, AttentionError, Mask, OutputMut, Problem};
-use ndarray::{Array1, ArrayD, ArrayView2, Axis, IxDyn, Slice, s};
+use ndarray::{Array1, ArrayD, ArrayView1, ArrayView2, Axis, IxDyn, Slice};
 
 /// The oracle as a rung.
 ///
@@ -28,6 +28,8 @@ pub struct Truth {
     pub v_norm: ArrayD<f64>,
     /// Largest |score| of the row.
     pub s_max: ArrayD<f64>,
+    /// Largest sum of magnitudes that cancel in a score of the row: `|scale| |q| |k|`, plus ALiBi's and the bias's.
+    pub reach: ArrayD<f64>,
     /// Largest |v| of the keys that the row sees.
     pub v_max: ArrayD<f64>,
 }
@@ -39,7 +41,14 @@ struct Row {
     spread: Array1<f64>,
     v_norm: Array1<f64>,
     s_max: f64,
+    reach: f64,
     v_max: f64,
+}
+
+/// One score, and the sum of magnitudes it was made of.
+struct Score {
+    s: f64,
+    reach: f64,
 }
 
 /// Computes the true result of `problem`.
@@ -53,6 +62,7 @@ pub fn truth(problem: &Problem) -> Truth {
         spread: full(),
         v_norm: full(),
         s_max: flat(0.0),
+        reach: flat(0.0),
         v_max: flat(0.0),
     };
     let group = problem.heads() / problem.kv_heads();
@@ -100,49 +110,46 @@ fn row(
     v: ArrayView2<f64>,
 ) -> Row {
     let (q_len, k_len) = (q.nrows(), k.nrows());
-    let mut scores = Vec::new();
-    for j in 0..k_len {
-        if let Some(s) = score(problem, (b, h), (i, q_len), (j, k_len), q.row(i).dot(&k.row(j))) {
-            scores.push((j, s));
-        }
-    }
-    let d_v = v.ncols();
-    let zeros = || Array1::<f64>::zeros(d_v);
-    let mut row = Row { o: zeros(), lse: f64::NEG_INFINITY, spread: zeros(), v_norm: zeros(), s_max: 0.0, v_max: 0.0 };
-    if scores.iter().all(|&(_, s)| s == f64::NEG_INFINITY) {
+    let scores: Vec<(usize, Score)> = (0..k_len)
+        .filter_map(|j| {
+            let score = score(problem, (b, h), (i, q_len, q.row(i)), (j, k_len, k.row(j)))?;
+            Some((j, score))
+        })
+        .collect();
+    let zeros = || Array1::<f64>::zeros(v.ncols());
+    let (o, spread, v_norm) = (zeros(), zeros(), zeros());
+    let mut row = Row { o, lse: f64::NEG_INFINITY, spread, v_norm, s_max: 0.0, reach: 0.0, v_max: 0.0 };
+    if scores.is_empty() {
         return row;
     }
-    let m = scores.iter().fold(f64::NEG_INFINITY, |m, &(_, s)| m.max(s));
-    let exp = |s: f64| if s == f64::NEG_INFINITY { 0.0 } else { (s - m).exp() };
-    let l: f64 = scores.iter().map(|&(_, s)| exp(s)).sum();
+    let m = scores.iter().fold(f64::NEG_INFINITY, |m, (_, score)| m.max(score.s));
+    let l: f64 = scores.iter().map(|(_, score)| (score.s - m).exp()).sum();
     row.lse = m + l.ln();
     let sink = problem.options().sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[h]));
-    for (j, s) in scores {
-        let p = exp(s) / l * kept_beside(sink, row.lse);
-        for c in 0..d_v {
-            let v = v[[j, c]];
+    let kept = kept_beside(sink, row.lse);
+    for (j, Score { s, reach }) in scores {
+        let p = (s - m).exp() / l * kept;
+        for (c, &v) in v.row(j).iter().enumerate() {
             row.o[c] += p * v;
             row.spread[c] += p * p * v * v;
             row.v_norm[c] += v * v;
             row.v_max = row.v_max.max(v.abs());
         }
-        if s.is_finite() {
-            row.s_max = row.s_max.max(s.abs());
-        }
+        row.s_max = row.s_max.max(s.abs());
+        row.reach = row.reach.max(reach);
     }
     row.spread.mapv_inplace(f64::sqrt);
     row.v_norm.mapv_inplace(f64::sqrt);
     row
 }
 
-/// The score of a pair, or `None` if the query does not see the key.
+/// The score of a pair, or `None` if the query does not see the key or the score is -inf, which comes to the same.
 fn score(
     problem: &Problem,
     (b, h): (usize, usize),
-    (i, q_len): (usize, usize),
-    (j, k_len): (usize, usize),
-    dot: f64,
-) -> Option<f64> {
+    (i, q_len, q): (usize, usize, ArrayView1<f64>),
+    (j, k_len, k): (usize, usize, ArrayView1<f64>),
+) -> Option<Score> {
     let options = problem.options();
     // The key's distance from the query's own position, negative for the past.
     let distance = j as i128 - (i as i128 + k_len as i128 - q_len as i128);
@@ -156,22 +163,26 @@ fn score(
     if !sees {
         return None;
     }
-    let mut s = problem.scale() * dot;
+    let mut s = problem.scale() * q.dot(&k);
+    let mut reach = problem.scale().abs() * (q.dot(&q) * k.dot(&k)).sqrt();
     if options.softcap > 0.0 {
         s = options.softcap * (s / options.softcap).tanh();
     }
     if let Some(slopes) = &options.alibi_slopes {
         let slope = if slopes.ndim() == 1 { slopes[[h]] } else { slopes[[b, h]] };
-        s -= f64::from(slope) * distance.abs() as f64;
+        let decay = f64::from(slope) * distance.abs() as f64;
+        s -= decay;
+        reach += decay.abs();
     }
     if let Some(bias) = options.bias {
-        let row = bias.slice(s![b.min(bias.shape()[0] - 1), h.min(bias.shape()[1] - 1), i, ..]);
-        if row[j] == f32::NEG_INFINITY {
+        let bias = f64::from(bias[[b.min(bias.shape()[0] - 1), h.min(bias.shape()[1] - 1), i, j]]);
+        if bias == f64::NEG_INFINITY {
             return None;
         }
-        s += f64::from(row[j]);
+        s += bias;
+        reach += bias.abs();
     }
-    Some(s)
+    (s != f64::NEG_INFINITY).then_some(Score { s, reach })
 }
 
 /// The share of the denominator that the keys keep beside a sink: `e^lse / (e^lse + e^sink)`.
@@ -195,6 +206,7 @@ impl Truth {
         }
         self.lse[at] = row.lse;
         self.s_max[at] = row.s_max;
+        self.reach[at] = row.reach;
         self.v_max[at] = row.v_max;
     }
 }

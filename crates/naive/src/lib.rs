@@ -1,1 +1,132 @@
-//! x
+//! Rung 1: standard attention, `O = softmax(Q K^T) V`, in three passes over a score matrix.
+//!
+//! Algorithm 0 of FlashAttention (arXiv 2205.14135, section 2.2): write S, read S and write P, read P. It is what
+//! everyone writes first and what every later rung is compared with. Per head it holds `2 q_len k_len` numbers that no
+//! one asked for, and moves them through memory four times.
+//!
+//! What it does not do: tile, stream, or skip what the mask hides.
+
+mod softmax;
+
+pub use softmax::softmax;
+
+use attention::{
+    Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
+    supports_f32_arithmetic,
+};
+use ndarray::parallel::prelude::*;
+use ndarray::{Array1, Array2, Axis, Ix2, Zip, s};
+
+/// Rows that one task takes. It divides work among threads and changes no result.
+const BLOCK: usize = 64;
+
+/// Bytes of one element of S or P.
+const F32: usize = size_of::<f32>();
+
+/// Standard attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Naive<M = NoMeter> {
+    meter: M,
+}
+
+impl Default for Naive {
+    fn default() -> Self {
+        Naive::with_meter(NoMeter)
+    }
+}
+
+impl<M: Meter> Naive<M> {
+    /// The rung with its traffic counted.
+    pub fn with_meter(meter: M) -> Self {
+        Naive { meter }
+    }
+
+    fn head(&self, head: &Head, out: RowsMut) -> Result<(), AttentionError> {
+        let (q_len, k_len) = (head.q_len, head.k_len);
+        let (q, k, v) = (head.q.load(0..q_len), head.k.load(0..k_len), head.v.load(0..k_len));
+        let (size, matrix) = (head.q.dtype().size(), F32 * q_len * k_len);
+
+        // Pass 1: S = Q K^T.
+        let mut scores = zeros("S", q_len, k_len)?;
+        self.meter.allocate(matrix);
+        self.meter.read(size * (q.len() + k.len()));
+        scores.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().enumerate().for_each(|(block, s)| {
+            let rows = block * BLOCK..block * BLOCK + s.nrows();
+            head.scores((rows.clone(), q.slice(s![rows, ..])), (0..k_len, k.view()), s);
+        });
+        self.meter.write(matrix);
+
+        // Pass 2: P = softmax(S), row by row.
+        let mut weights = zeros("P", q_len, k_len)?;
+        self.meter.allocate(matrix);
+        let mut lse = Array1::zeros(q_len);
+        self.meter.read(matrix);
+        Zip::from(scores.rows()).and(weights.rows_mut()).and(&mut lse).par_for_each(|s, p, lse| {
+            *lse = softmax(s, head.sink, p);
+        });
+        self.meter.write(matrix + LSE_BYTES * q_len);
+
+        // Pass 3: O = P V.
+        self.meter.read(matrix + size * v.len());
+        out.tiles(BLOCK).into_par_iter().for_each(|mut out| {
+            let rows = out.rows.clone();
+            let mut o = Array2::zeros((rows.len(), head.d_v()));
+            let p = weights.slice(s![rows.clone(), ..]);
+            head.accumulate((rows.clone(), p), (0..k_len, v.view()), o.view_mut());
+            for (i, o) in rows.zip(o.rows()) {
+                out.store(i, o, lse[i]);
+            }
+        });
+        self.meter.write(size * q_len * head.d_v());
+        self.meter.release(2 * matrix);
+        Ok(())
+    }
+}
+
+impl<M: Meter + Send> Attention for Naive<M> {
+    fn name(&self) -> &'static str {
+        "naive"
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        supports_f32_arithmetic(self.name(), problem)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.supports(problem)?;
+        let heads = out.heads(problem)?;
+        heads.into_par_iter().filter(|out| !out.rows.is_empty()).try_for_each(|out| {
+            let head = problem.head(out.sequence, out.head);
+            self.head(&head, out)
+        })
+    }
+}
+
+fn zeros(what: &'static str, rows: usize, columns: usize) -> Result<Array2<f32>, AttentionError> {
+    let matrix = filled(what, &[rows, columns], 0.0)?;
+    Ok(matrix.into_dimensionality::<Ix2>().expect("two lengths were given"))
+}
+
+/// The traffic of the three passes, by their own count.
+pub fn traffic(problem: &Problem) -> Traffic {
+    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let mut traffic = Traffic::default();
+    for sequence in problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()) {
+        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
+        let matrix = F32 * q_len * k_len;
+        let read = size * (q_len * d + k_len * (d + d_v)) + 2 * matrix;
+        let written = size * q_len * d_v + LSE_BYTES * q_len + 2 * matrix;
+        traffic.read += (problem.heads() * read) as u64;
+        traffic.written += (problem.heads() * written) as u64;
+    }
+    traffic
+}
+
+/// Bytes by the closed formula `heads * (4 * 4 N_q N_k + e (N_q + N_k)(d + d_v))`, e the bytes of an element:
+/// Theta(N d + N^2) of Theorem 2 with its constants.
+pub fn formula(problem: &Problem) -> f64 {
+    let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
+    let lengths = problem.sequences().iter().map(|s| (s.q.len() as f64, s.k.len() as f64));
+    let bytes = lengths.map(|(q_len, k_len)| 16.0 * q_len * k_len + channels * (q_len + k_len));
+    problem.heads() as f64 * bytes.sum::<f64>()
+}

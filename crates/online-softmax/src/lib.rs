@@ -1,1 +1,97 @@
-//! x
+//! Rung 2: the online softmax. One pass over the keys, one key at a time, and no score is ever stored.
+//!
+//! Milakov and Gimelshein (arXiv 1805.02867) fuse the first two passes of the safe softmax; Rabe and Staats
+//! (arXiv 2112.05682) carry the output along. What a row has seen so far fits in a [`State`] (m, l, o), two states
+//! [`merge`](State::merge), and every later rung is built on that.
+//!
+//! What it does not do: tile. Each query reads every key again, so it needs no memory and moves more bytes than naive.
+
+mod state;
+
+pub use state::State;
+
+use attention::{
+    Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic,
+    supports_f32_arithmetic,
+};
+use rayon::prelude::*;
+
+/// Rows that one task takes. It divides work among threads and changes no result.
+const ROWS: usize = 16;
+
+/// Attention that streams one key at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct OnlineSoftmax<M = NoMeter> {
+    meter: M,
+}
+
+impl Default for OnlineSoftmax {
+    fn default() -> Self {
+        OnlineSoftmax::with_meter(NoMeter)
+    }
+}
+
+impl<M: Meter> OnlineSoftmax<M> {
+    /// The rung with its traffic counted.
+    pub fn with_meter(meter: M) -> Self {
+        OnlineSoftmax { meter }
+    }
+
+    fn head(&self, head: &Head, out: RowsMut) {
+        let (k, v) = (head.k.load(0..head.k_len), head.v.load(0..head.k_len));
+        let (d, d_v, size) = (head.d(), head.d_v(), head.q.dtype().size());
+        out.tiles(ROWS).into_par_iter().for_each(|mut out| {
+            let q = head.q.load(out.rows.clone());
+            for (i, q_i) in out.rows.clone().zip(q.rows()) {
+                let visible = head.visible(i);
+                self.meter.read(size * (d + visible.len() * (d + d_v)));
+                let mut state = State::empty(d_v);
+                for j in visible {
+                    state.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
+                }
+                let (o, lse) = state.finish(head.sink);
+                out.store(i, o.view(), lse);
+                self.meter.write(size * d_v + LSE_BYTES);
+            }
+        });
+    }
+}
+
+impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
+    fn name(&self) -> &'static str {
+        "online-softmax"
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        supports_f32_arithmetic(self.name(), problem)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.supports(problem)?;
+        out.heads(problem)?.into_par_iter().for_each(|out| {
+            self.head(&problem.head(out.sequence, out.head), out);
+        });
+        Ok(())
+    }
+}
+
+/// The traffic of the stream, by its own count: each row reads itself and every key and value that it sees.
+pub fn traffic(problem: &Problem) -> Traffic {
+    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let mut traffic = Traffic::default();
+    for sequence in problem.sequences() {
+        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
+        let pairs: usize = (0..q_len).map(|i| problem.options().mask.visible(i, q_len, k_len).len()).sum();
+        traffic.read += (problem.heads() * size * (q_len * d + pairs * (d + d_v))) as u64;
+        traffic.written += (problem.heads() * q_len * (size * d_v + LSE_BYTES)) as u64;
+    }
+    traffic
+}
+
+/// Bytes by the closed formula `heads * e * (pairs + N_q)(d + d_v)`, e the bytes of an element and `pairs` the visible
+/// ones: `N_q N_k` without a mask.
+pub fn formula(problem: &Problem) -> f64 {
+    let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
+    let pairs = |s: &attention::Sequence| problem.options().mask.pairs(s.q.len(), s.k.len()) + s.q.len() as f64;
+    problem.heads() as f64 * channels * problem.sequences().iter().map(pairs).sum::<f64>()
+}

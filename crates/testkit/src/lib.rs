@@ -1,1 +1,16 @@
-//! x
+//! How a rung is judged.
+//!
+//! [`judge`] is the one error rule, against the oracle of [`attention`]. [`problems`] draws whole problems for proptest.
+//! [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
+//! files. None of it knows a rung: whoever judges hands one in.
+
+pub mod files;
+mod judge;
+mod layout;
+pub mod pack;
+pub mod problems;
+mod wrong;
+
+pub use judge::{Verdict, Worst, judge, judge_against, worst};
+pub use layout::Layout;
+pub use wrong::assert_caught;

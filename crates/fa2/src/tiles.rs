@@ -1,0 +1,106 @@
+//! Tile sizes from a memory budget, and the traffic that follows from them.
+
+use crate::{F32, Fa2};
+use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic};
+use std::ops::Range;
+
+/// Rows and keys of a tile: B_r and B_c of the listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// B_r, rows of q and o.
+    pub rows: usize,
+    /// B_c, rows of k and v.
+    pub keys: usize,
+}
+
+impl Tiles {
+    /// The tiles that fit `fast_memory` bytes of f32 elements.
+    ///
+    /// In fast memory lie tiles of q and o (B_r rows), of k and v (B_c rows), and S (B_r x B_c). Each row of q that
+    /// fits saves a pass over k and v, while a longer key tile saves nothing, so k and v get a quarter and the rest
+    /// goes to rows.
+    ///
+    /// ```
+    /// assert_eq!(fa2::Tiles::fit(100 * 1024, 64, 64)?, fa2::Tiles { rows: 107, keys: 50 });
+    /// # Ok::<(), attention::AttentionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AttentionError::Value`] if not even one row and one key fit.
+    pub fn fit(fast_memory: usize, d: usize, d_v: usize) -> Result<Self, AttentionError> {
+        let (elements, channels) = (fast_memory / F32, d + d_v);
+        let keys = (elements / 4 / channels).max(1);
+        let rows = elements.saturating_sub(keys * channels) / (channels + keys);
+        if rows == 0 {
+            return Err(AttentionError::Value {
+                name: "fast_memory",
+                found: format!("{fast_memory} bytes"),
+                wanted: format!("at least {} bytes, for one row of q, k, v and o", F32 * (2 * channels + 1)),
+            });
+        }
+        Ok(Tiles { rows, keys })
+    }
+
+    /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`.
+    pub(crate) fn over(self, keys: Range<usize>, k_len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+        let first = keys.start / self.keys;
+        let end = if keys.is_empty() { first } else { keys.end.div_ceil(self.keys) };
+        (first..end).map(move |tile| tile * self.keys..k_len.min((tile + 1) * self.keys))
+    }
+}
+
+/// The traffic of Algorithm 1, by its own count: q and o once, and for each tile of rows every key tile that one of
+/// its rows sees. A row tile cut into n > 1 splits loads q n times, and writes and reads n partial results.
+///
+/// # Errors
+/// Those of [`Tiles::fit`].
+pub fn traffic<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<Traffic, AttentionError> {
+    let tiles = fa2.tiles(problem)?;
+    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let mask = problem.options().mask;
+    let mut traffic = Traffic::default();
+    for sequence in problem.sequences() {
+        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
+        let splits = fa2.splits(tiles, q_len, k_len);
+        let partial = if splits > 1 { splits * q_len * F32 * (d_v + 2) } else { 0 };
+        let mut loaded = 0;
+        for start in (0..q_len).step_by(tiles.rows) {
+            let last = q_len.min(start + tiles.rows) - 1;
+            let (from, to) = (mask.visible(start, q_len, k_len).start, mask.visible(last, q_len, k_len).end);
+            if from < to {
+                loaded += k_len.min(to.next_multiple_of(tiles.keys)) - from / tiles.keys * tiles.keys;
+            }
+        }
+        let read = size * (splits * q_len * d + loaded * (d + d_v)) + partial;
+        let written = q_len * (size * d_v + LSE_BYTES) + partial;
+        traffic.read += (problem.heads() * read) as u64;
+        traffic.written += (problem.heads() * written) as u64;
+    }
+    Ok(traffic)
+}
+
+/// Bytes by the closed formula `heads * e (N_q + T_r K)(d + d_v)`, with `T_r = ceil(N_q / B_r)`, e the bytes of an
+/// element and K the keys that a tile of rows loads: N_k without a mask, on average `N_k - (N_q - B_r - B_c) / 2` under
+/// a causal one (N_q <= N_k), and about `left + right + B_r + B_c` in a window.
+///
+/// # Errors
+/// Those of [`Tiles::fit`].
+pub fn formula<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<f64, AttentionError> {
+    let tiles = fa2.tiles(problem)?;
+    let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
+    let edge = (tiles.rows + tiles.keys) as f64;
+    let bytes = problem.sequences().iter().map(|sequence| {
+        let (q_len, k_len) = (sequence.q.len() as f64, sequence.k.len() as f64);
+        let loaded = match problem.options().mask {
+            Mask::Full | Mask::Window { left: None, right: None } => k_len,
+            Mask::Window { left: Some(left), right: Some(right) } => left as f64 + right as f64 + edge,
+            // Half a plane: the side without a limit grows (or shrinks) by one key a row.
+            Mask::Causal => k_len - (q_len - edge) / 2.0,
+            Mask::Window { left: None, right: Some(limit) } | Mask::Window { left: Some(limit), right: None } => {
+                k_len - (q_len - edge) / 2.0 + limit as f64
+            }
+        };
+        channels * (q_len + (q_len / tiles.rows as f64).ceil() * loaded.clamp(0.0, k_len))
+    });
+    Ok(problem.heads() as f64 * bytes.sum::<f64>())
+}

@@ -1,0 +1,220 @@
+//! The command line: what can be asked, and how an answer leaves.
+
+use crate::{climb, conform, doctor, run};
+use anyhow::{Context, Result, anyhow};
+use attention::{DEFAULT_FAST_MEMORY, Mask, Options};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use ladder::registry::{ORACLE, RUNGS, Settings};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// More threads than any machine this runs on has cores; beyond it, starting them is what fails.
+const MAX_THREADS: usize = 1024;
+
+/// Progressive attention, rung by rung. Without a verb it climbs.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    climb: ClimbArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run every rung on one input: check it, time it, count its traffic
+    Climb(ClimbArgs),
+    /// Run one rung on tensors from a file
+    Run(RunArgs),
+    /// Run rungs on a conformance pack
+    Conform(ConformArgs),
+    /// Say what this machine has and what will run on it
+    Doctor(DoctorArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ClimbArgs {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Take q, k and v (and what `run` takes) from this safetensors file instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["n", "d", "heads", "kv_heads", "batch"])]
+    pub(crate) input: Option<PathBuf>,
+    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
+    /// limit [default: causal for the embedded layer, else full]
+    #[arg(long, value_parser = mask)]
+    pub(crate) mask: Option<Mask>,
+    #[command(flatten)]
+    pub(crate) score: ScoreArgs,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    /// Write a page with the table and charts of speed, memory and traffic over N
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The shape of seeded random data. Any of these takes the place of the embedded layer.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ShapeArgs {
+    /// Queries and keys of a sequence; this and the next four ask for random F32 data instead of the embedded layer
+    #[arg(long, value_parser = count)]
+    pub(crate) n: Option<usize>,
+    /// Channels of a head
+    #[arg(long, value_parser = count)]
+    pub(crate) d: Option<usize>,
+    /// Query heads
+    #[arg(long, value_parser = count)]
+    pub(crate) heads: Option<usize>,
+    /// Key and value heads [default: as many as query heads]
+    #[arg(long, value_parser = count)]
+    pub(crate) kv_heads: Option<usize>,
+    /// Sequences
+    #[arg(long, value_parser = count)]
+    pub(crate) batch: Option<usize>,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ScoreArgs {
+    /// Factor of q . k [default: 1/sqrt(d)]
+    #[arg(long, allow_negative_numbers = true)]
+    pub(crate) scale: Option<f64>,
+    /// Soft cap of the scaled score, 0 for off
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) softcap: f64,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MachineArgs {
+    /// Fast memory that a tiled rung may fill
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_FAST_MEMORY)]
+    fast_memory: usize,
+    /// Threads [default: one for each core]
+    #[arg(long, value_parser = threads)]
+    threads: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The rung, or the oracle
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    pub(crate) rung: String,
+    /// A safetensors file with q, k and v of rank 4, or of rank 3 for one sequence, or of rank 3 packed with
+    /// cu_seqlens_q and cu_seqlens_k (or cu_seqlens for both); it may hold k_lens, bias, sinks and alibi_slopes
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub(crate) input: PathBuf,
+    /// Write o and lse to this file
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub(crate) output: Option<PathBuf>,
+    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
+    /// limit
+    #[arg(long, default_value = "full", value_parser = mask)]
+    pub(crate) mask: Mask,
+    #[command(flatten)]
+    pub(crate) score: ScoreArgs,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    /// Print one JSON object instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConformArgs {
+    /// The folder with manifest.json and the cases
+    pub(crate) dir: PathBuf,
+    /// Only this rung; may be given several times [default: every rung, and the oracle]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    pub(crate) rung: Vec<String>,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    /// Print one JSON object instead of the lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object instead of the lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Does what the command line asks. `false` means that a check failed.
+pub(crate) fn main() -> Result<bool> {
+    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) if !error.use_stderr() => {
+            error.print()?;
+            return Ok(true);
+        }
+        // Clap explains over several lines; what was wrong ends at the first empty one.
+        Err(error) => {
+            let text = error.to_string();
+            let wrong: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            return Err(anyhow!("{}", wrong.join(" ").trim_start_matches("error: ")));
+        }
+    };
+    match cli.verb.unwrap_or(Verb::Climb(cli.climb)) {
+        Verb::Climb(args) => args.machine.pool()?.install(|| climb::main(&args)),
+        Verb::Run(args) => args.machine.pool()?.install(|| run::main(&args)),
+        Verb::Conform(args) => args.machine.pool()?.install(|| conform::main(&args)),
+        Verb::Doctor(args) => doctor::main(&args),
+    }
+}
+
+/// Prints an answer, whole.
+pub(crate) fn print(answer: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", answer.trim_end())?;
+    Ok(stdout.flush()?)
+}
+
+impl ScoreArgs {
+    /// The options of a call with this mask and nothing from a file.
+    pub(crate) fn options(self, mask: Mask) -> Options<'static> {
+        Options { scale: self.scale, softcap: self.softcap, mask, ..Options::default() }
+    }
+}
+
+impl MachineArgs {
+    pub(crate) fn settings(self) -> Settings {
+        Settings { fast_memory: self.fast_memory }
+    }
+
+    fn pool(self) -> Result<rayon::ThreadPool> {
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(self.threads.unwrap_or(0));
+        builder.build().context("cannot start the threads")
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    RUNGS.iter().map(|rung| rung.name).chain([ORACLE])
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "wanted a whole number of at least 1".into())
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let wanted = || format!("wanted a whole number from 1 to {MAX_THREADS}");
+    text.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n)).ok_or_else(wanted)
+}
+
+fn mask(text: &str) -> Result<Mask, String> {
+    let window = |limits: &str| {
+        let (left, right) = limits.split_once(',')?;
+        Some(Mask::window(left.trim().parse().ok()?, right.trim().parse().ok()?))
+    };
+    match text {
+        "full" => Ok(Mask::Full),
+        "causal" => Ok(Mask::Causal),
+        _ => text
+            .strip_prefix("window:")
+            .and_then(window)
+            .ok_or_else(|| "wanted full, causal or window:L,R with whole numbers L and R".into()),
+    }
+}

@@ -1,0 +1,180 @@
+//! `ladder climb`: every rung on one input, in one table.
+
+use crate::cli::{self, ClimbArgs};
+use crate::input::{Input, Shape, check_problem_memory};
+use crate::measure::{Measured, Row, measure};
+use crate::{format, report};
+use anyhow::{Context, Result, ensure};
+use attention::{Mask, Problem};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
+    let input = input(args)?;
+    let problem = input.problem().with_context(|| input.label.clone())?;
+    check_problem_memory(&problem)?;
+    let settings = args.machine.settings();
+    if let Some(path) = &args.report {
+        // Better to hear now than after the climb that the page cannot be written.
+        report::check_writable(path)?;
+    }
+    let rows = measure(&problem, settings)?;
+    ensure!(
+        rows.iter().any(|row| row.result.is_ok()),
+        "{}: found {} tensors, wanted a type that some rung supports",
+        input.label,
+        problem.dtype()
+    );
+    let climb = Climb { used: describe(&input, &problem), threads: rayon::current_num_threads(), rows };
+    let mut failures: Vec<String> = climb.rows.iter().filter_map(Row::failure).collect();
+    cli::print(&if args.json { climb.json(args).to_string() } else { climb.text(args) })?;
+    if let Some(path) = &args.report {
+        failures.extend(report::write(path, &climb, &problem, args)?);
+    }
+    for failure in &failures {
+        writeln!(io::stderr(), "failed: {failure}")?;
+    }
+    Ok(failures.is_empty())
+}
+
+/// The result of a climb.
+pub(crate) struct Climb {
+    /// What input was used, for people.
+    pub(crate) used: String,
+    pub(crate) threads: usize,
+    pub(crate) rows: Vec<Row>,
+}
+
+fn input(args: &ClimbArgs) -> Result<Input> {
+    if let Some(path) = &args.input {
+        return Input::read(path, args.mask.unwrap_or_default(), args.score);
+    }
+    match Shape::from_args(args.shape)? {
+        None => Input::layer(args.mask, args.score),
+        Some(shape) => {
+            shape.check_memory()?;
+            Ok(Input::random(shape, args.mask.unwrap_or(Mask::Full), args.score))
+        }
+    }
+}
+
+fn describe(input: &Input, problem: &Problem) -> String {
+    format!(
+        "{}: {}, q {:?}, k {:?}, v {:?}, mask {}",
+        input.label,
+        problem.dtype(),
+        problem.q().shape(),
+        problem.k().shape(),
+        problem.v().shape(),
+        format::mask(problem.options().mask),
+    )
+}
+
+impl Climb {
+    /// The headings of the table.
+    pub(crate) const COLUMNS: [&'static str; 10] = [
+        "rung",
+        "error/tol",
+        "vs below",
+        "time",
+        "threads",
+        "GFLOP/s",
+        "x naive",
+        "extra mem",
+        "HBM counted",
+        "HBM formula",
+    ];
+
+    /// The cells of the table, a row for each rung.
+    pub(crate) fn cells(&self) -> Vec<Vec<String>> {
+        self.rows.iter().map(|row| self.row_cells(row)).collect()
+    }
+
+    fn row_cells(&self, row: &Row) -> Vec<String> {
+        let mut cells = vec![row.rung.name.to_string()];
+        match &row.result {
+            Ok(m) => cells.extend([
+                format!("{:.3}", m.truth.ratio()),
+                m.below.as_ref().map_or("-".into(), |(_, below)| format!("{:.3}", below.ratio())),
+                format::seconds(m.seconds),
+                self.threads.to_string(),
+                format::three_digits(m.gflops),
+                self.times_naive(m).map_or("-".into(), |times| format!("{}x", format::three_digits(times))),
+                format::bytes(m.peak_extra as f64),
+                format::bytes(m.traffic.total() as f64),
+                format::bytes(m.formula),
+            ]),
+            Err(reason) => cells.push(reason.clone()),
+        }
+        cells.resize(Self::COLUMNS.len(), String::new());
+        cells
+    }
+
+    /// How many times as fast as the lowest rung.
+    fn times_naive(&self, measured: &Measured) -> Option<f64> {
+        let naive = self.rows.first()?.result.as_ref().ok()?;
+        Some(naive.seconds / measured.seconds)
+    }
+
+    /// What the columns mean.
+    pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
+        let runs = self.rows.iter().filter_map(|row| row.result.as_ref().ok()).map(|m| m.runs).max().unwrap_or(0);
+        [
+            "error/tol: worst error of o and lse against the f64 oracle, in units of what rounding explains; up to 1 \
+             passes. vs below: the same against the next lower rung, both allowed their error."
+                .into(),
+            format!(
+                "time: median of up to {runs} runs, after the check; GFLOP/s: 2(d + d_v) operations a visible query-key \
+                 pair; extra mem: most bytes allocated at once beyond inputs and outputs."
+            ),
+            format!(
+                "HBM: bytes between slow memory and a fast memory of {}, as the rung's own loop counts them and as the \
+                 closed formula predicts them.",
+                format::bytes(args.machine.settings().fast_memory as f64)
+            ),
+        ]
+    }
+
+    fn text(&self, args: &ClimbArgs) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(Self::COLUMNS).add_rows(self.cells());
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{}\n{table}\n{}", self.used, self.legend(args).join("\n"))
+    }
+
+    fn json(&self, args: &ClimbArgs) -> Value {
+        let rung = |row: &Row| {
+            let mut value = json!({ "rung": row.rung.name, "chapter": row.rung.chapter, "threads": self.threads });
+            match &row.result {
+                Err(reason) => value["unsupported"] = json!(reason),
+                Ok(m) => {
+                    value["error_over_tol"] = json!(m.truth.ratio());
+                    value["o_error_over_tol"] = json!(m.truth.o.ratio);
+                    value["lse_error_over_tol"] = json!(m.truth.lse.ratio);
+                    value["below_over_tol"] = json!(m.below.as_ref().map(|(_, below)| below.ratio()));
+                    value["seconds"] = json!(m.seconds);
+                    value["runs"] = json!(m.runs);
+                    value["gflops"] = json!(m.gflops);
+                    value["times_naive"] = json!(self.times_naive(m));
+                    value["peak_extra_bytes"] = json!(m.peak_extra);
+                    value["hbm_bytes"] = json!(m.traffic.total());
+                    value["hbm_read_bytes"] = json!(m.traffic.read);
+                    value["hbm_written_bytes"] = json!(m.traffic.written);
+                    value["formula_bytes"] = json!(m.formula);
+                }
+            }
+            value
+        };
+        json!({
+            "input": self.used,
+            "threads": self.threads,
+            "fast_memory": args.machine.settings().fast_memory,
+            "passed": self.rows.iter().all(|row| row.failure().is_none()),
+            "rungs": self.rows.iter().map(rung).collect::<Vec<_>>(),
+        })
+    }
+}

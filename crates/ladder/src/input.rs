@@ -1,0 +1,242 @@
+//! What a rung is run on: the embedded layer of a real model, seeded random data, or a file.
+
+use crate::cli::{ScoreArgs, ShapeArgs};
+use crate::{format, memory};
+use anyhow::{Result, bail, ensure};
+use attention::{AttentionError, Batch, Kv, Mask, Options, Problem, Tensor, TensorView};
+use ndarray::{Array, Array1, Array4, ArrayD, Axis, Ix1, Ix4, IxDyn};
+use std::f64::consts::TAU;
+use std::path::Path;
+use testkit::files::{TensorFile, read_safetensors, safetensors_from_bytes};
+
+static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.safetensors");
+
+/// The seed of all random data, so that two people who climb the same shape climb the same numbers.
+const SEED: u64 = 14;
+
+/// Tensors and options that a [`Problem`] can borrow.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// What it is, for people.
+    pub(crate) label: String,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Lengths,
+    /// Whether q, k and v are one sequence without a batch axis.
+    pub(crate) unbatched: bool,
+    bias: Option<Array4<f32>>,
+    alibi_slopes: Option<ArrayD<f32>>,
+    sinks: Option<Array1<f32>>,
+    mask: Mask,
+    score: ScoreArgs,
+}
+
+/// An owned [`Batch`].
+#[derive(Debug)]
+enum Lengths {
+    Dense,
+    KeyLens(Vec<i32>),
+    Packed { cu_seqlens_q: Vec<i32>, cu_seqlens_k: Vec<i32> },
+}
+
+/// The shape of random data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) batch: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) n: usize,
+    pub(crate) d: usize,
+}
+
+impl Input {
+    /// The embedded layer, causal unless asked otherwise.
+    pub(crate) fn layer(mask: Option<Mask>, score: ScoreArgs) -> Result<Self> {
+        let file = safetensors_from_bytes("smollm2-layer14.safetensors", LAYER)?;
+        let label = "SmolLM2-135M-Instruct, layer 14, on a short story".into();
+        Ok(Input { label, ..Input::from_tensors(&file, mask.unwrap_or(Mask::Causal), score)? })
+    }
+
+    /// q, k and v of a safetensors file, with whatever else it holds that a call can use.
+    pub(crate) fn read(path: &Path, mask: Mask, score: ScoreArgs) -> Result<Self> {
+        Input::from_tensors(&read_safetensors(path)?, mask, score)
+    }
+
+    fn from_tensors(file: &TensorFile, mask: Mask, score: ScoreArgs) -> Result<Self> {
+        let [q, k, v] = [file.tensor("q")?, file.tensor("k")?, file.tensor("v")?].map(Tensor::clone);
+        let rank = q.shape().len();
+        for (name, tensor) in [("k", &k), ("v", &v)] {
+            let found = tensor.shape();
+            ensure!(found.len() == rank, "{}: {name}: found shape {found:?}, wanted rank {rank} as q", file.file);
+        }
+        let lengths = lengths(file)?;
+        let unbatched = rank == 3 && !matches!(lengths, Lengths::Packed { .. });
+        Ok(Input {
+            label: file.file.clone(),
+            unbatched,
+            lengths,
+            bias: bias(file, rank)?,
+            alibi_slopes: optional(file, "alibi_slopes")?,
+            sinks: match optional(file, "sinks")? {
+                Some(sinks) => Some(of_rank::<Ix1>(file, "sinks", sinks)?),
+                None => None,
+            },
+            q,
+            k,
+            v,
+            mask,
+            score,
+        })
+    }
+
+    /// Standard normal F32 data.
+    pub(crate) fn random(shape: Shape, mask: Mask, score: ScoreArgs) -> Self {
+        let Shape { batch, heads, kv_heads, n, d } = shape;
+        let mut normal = Normal { state: SEED };
+        let mut tensor =
+            |heads| Tensor::F32(Array::from_shape_simple_fn(IxDyn(&[batch, heads, n, d]), || normal.next()));
+        Input {
+            label: format!("random N(0, 1), seed {SEED}"),
+            q: tensor(heads),
+            k: tensor(kv_heads),
+            v: tensor(kv_heads),
+            lengths: Lengths::Dense,
+            unbatched: false,
+            bias: None,
+            alibi_slopes: None,
+            sinks: None,
+            mask,
+            score,
+        }
+    }
+
+    /// The call that this input asks for.
+    pub(crate) fn problem(&self) -> Result<Problem<'_>, AttentionError> {
+        let batch = match &self.lengths {
+            Lengths::Dense => Batch::Dense,
+            Lengths::KeyLens(k_lens) => Batch::KeyLens(k_lens),
+            Lengths::Packed { cu_seqlens_q, cu_seqlens_k } => Batch::Packed { cu_seqlens_q, cu_seqlens_k },
+        };
+        let options = Options {
+            bias: self.bias.as_ref().map(|bias| bias.view()),
+            alibi_slopes: self.alibi_slopes.as_ref().map(|slopes| slopes.view()),
+            sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
+            ..self.score.options(self.mask)
+        };
+        let kv = Kv::Contiguous { k: self.batched(&self.k), v: self.batched(&self.v) };
+        Problem::new(self.batched(&self.q), kv, batch, options)
+    }
+
+    fn batched<'a>(&self, tensor: &'a Tensor) -> TensorView<'a> {
+        if self.unbatched { tensor.view().insert_batch_axis() } else { tensor.view() }
+    }
+}
+
+impl Shape {
+    /// The shape that the command line asks for, if it asks for one.
+    pub(crate) fn from_args(args: ShapeArgs) -> Result<Option<Self>> {
+        let ShapeArgs { n, d, heads, kv_heads, batch } = args;
+        if [n, d, heads, kv_heads, batch].iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let heads = heads.unwrap_or(kv_heads.unwrap_or(4));
+        let kv_heads = kv_heads.unwrap_or(heads);
+        ensure!(heads % kv_heads == 0, "--kv-heads: found {kv_heads}, wanted a divisor of --heads {heads}");
+        Ok(Some(Shape { batch: batch.unwrap_or(1), heads, kv_heads, n: n.unwrap_or(1024), d: d.unwrap_or(64) }))
+    }
+
+    /// Whether the machine can climb it.
+    pub(crate) fn check_memory(self) -> Result<()> {
+        let [batch, heads, kv_heads, n, d] = [self.batch, self.heads, self.kv_heads, self.n, self.d].map(|x| x as f64);
+        check_memory(batch * heads, batch * heads * n * n, batch * 2.0 * (heads + kv_heads) * n * d)
+    }
+}
+
+/// Whether the machine has the memory to climb `problem`.
+pub(crate) fn check_problem_memory(problem: &Problem) -> Result<()> {
+    let (heads, kv_heads) = (problem.heads() as f64, problem.kv_heads() as f64);
+    let channels = (problem.d() + problem.d_v()) as f64;
+    let (mut pairs, mut elements) = (0.0, 0.0);
+    for sequence in problem.sequences() {
+        let (q_len, k_len) = (sequence.q.len() as f64, sequence.k.len() as f64);
+        pairs += heads * q_len * k_len;
+        elements += (heads * q_len + kv_heads * k_len) * channels;
+    }
+    check_memory(problem.sequences().len() as f64 * heads, pairs, elements)
+}
+
+/// Refuses what would not fit, before anything large is allocated. Counted in floating point, which cannot overflow.
+fn check_memory(heads: f64, pairs: f64, elements: f64) -> Result<()> {
+    let scores = 2.0 * size_of::<f32>() as f64 * pairs;
+    // Of each element of q, k, v and o: the tensor, the oracle's f64 copies, the results that are compared.
+    let tensors = 40.0 * elements + 512.0 * heads;
+    let available = memory::available();
+    if scores + tensors > available as f64 {
+        bail!(
+            "naive needs {} for S and P, and the tensors {}, but {} of memory are available: choose a smaller shape",
+            format::bytes(scores),
+            format::bytes(tensors),
+            format::bytes(available as f64),
+        );
+    }
+    Ok(())
+}
+
+fn lengths(file: &TensorFile) -> Result<Lengths> {
+    let has = |name: &str| file.tensors.contains_key(name);
+    let packed = ["cu_seqlens", "cu_seqlens_q", "cu_seqlens_k"].into_iter().find(|&name| has(name));
+    Ok(match packed {
+        Some(packed) if has("k_lens") => bail!("{}: found both k_lens and {packed}, wanted one of them", file.file),
+        Some("cu_seqlens") => {
+            let both = file.lengths("cu_seqlens")?;
+            Lengths::Packed { cu_seqlens_q: both.clone(), cu_seqlens_k: both }
+        }
+        Some(_) => {
+            Lengths::Packed { cu_seqlens_q: file.lengths("cu_seqlens_q")?, cu_seqlens_k: file.lengths("cu_seqlens_k")? }
+        }
+        None if has("k_lens") => Lengths::KeyLens(file.lengths("k_lens")?),
+        None => Lengths::Dense,
+    })
+}
+
+/// The bias, which beside a q of rank 3 may lack the batch axis too.
+fn bias(file: &TensorFile, rank: usize) -> Result<Option<Array4<f32>>> {
+    let Some(mut bias) = optional(file, "bias")? else { return Ok(None) };
+    if rank == 3 && bias.ndim() == 3 {
+        bias.insert_axis_inplace(Axis(0));
+    }
+    Ok(Some(of_rank::<Ix4>(file, "bias", bias)?))
+}
+
+fn optional(file: &TensorFile, name: &str) -> Result<Option<ArrayD<f32>>> {
+    Ok(if file.tensors.contains_key(name) { Some(file.f32s(name)?) } else { None })
+}
+
+fn of_rank<D: ndarray::Dimension>(file: &TensorFile, name: &str, array: ArrayD<f32>) -> Result<Array<f32, D>> {
+    let found = array.shape().to_vec();
+    let wanted = D::NDIM.unwrap_or_default();
+    array.into_dimensionality().or_else(|_| bail!("{}: {name}: found shape {found:?}, wanted rank {wanted}", file.file))
+}
+
+/// Standard normal numbers: SplitMix64 for the bits, Box and Muller for the bell.
+struct Normal {
+    state: u64,
+}
+
+impl Normal {
+    fn next(&mut self) -> f32 {
+        // From (0, 1], so that the logarithm is finite.
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        (radius * (TAU * self.uniform()).cos()) as f32
+    }
+
+    /// Uniform in [0, 1).
+    fn uniform(&mut self) -> f64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}

@@ -1,0 +1,154 @@
+//! Runs every rung on one problem: first counted, then checked, then timed.
+
+use crate::memory;
+use anyhow::{Context, Result};
+use attention::{AttentionError, DType, Output, Problem, Traffic, TrafficMeter, oracle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
+use std::time::{Duration, Instant};
+use testkit::{Verdict, judge, judge_against};
+
+/// Most runs that a median is taken over.
+const RUNS: usize = 5;
+
+/// No further run starts once they have taken this long together.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a rung did with one problem.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) rung: &'static Rung,
+    /// The numbers, or why the rung cannot do this problem.
+    pub(crate) result: Result<Measured, String>,
+}
+
+/// The numbers of one rung on one problem.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// Against the oracle.
+    pub(crate) truth: Verdict,
+    /// Against the next lower rung that can do the problem; the lowest has none.
+    pub(crate) below: Option<(&'static str, Verdict)>,
+    /// The median of the timed runs.
+    pub(crate) seconds: f64,
+    pub(crate) runs: usize,
+    /// Floating-point operations in 10^9 a second, counting visible pairs only.
+    pub(crate) gflops: f64,
+    /// Bytes allocated at once beyond inputs and outputs.
+    pub(crate) peak_extra: usize,
+    /// By the meter.
+    pub(crate) traffic: Traffic,
+    /// Bytes by the closed formula.
+    pub(crate) formula: f64,
+}
+
+impl Row {
+    /// What is wrong, if a check failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let measured = self.result.as_ref().ok()?;
+        let name = self.rung.name;
+        if !measured.truth.passes() {
+            return Some(format!("{name} against the oracle: {}", measured.truth));
+        }
+        let (below, verdict) = measured.below.as_ref().filter(|(_, verdict)| !verdict.passes())?;
+        Some(format!("{name} against {below}: {verdict}"))
+    }
+}
+
+/// Takes every rung through `problem`, in order.
+pub(crate) fn measure(problem: &Problem, settings: Settings) -> Result<Vec<Row>> {
+    let bars = Bars::new();
+    let truth = oracle::truth(problem);
+    bars.oracle.finish();
+    let mut rows = Vec::new();
+    let mut below: Option<(&'static str, Output)> = None;
+    for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
+        let attention = rung.build(settings);
+        match attention.supports(problem) {
+            Err(AttentionError::Unsupported { what, .. }) => {
+                rows.push(Row { rung, result: Err(format!("does not support {what}")) });
+                continue;
+            }
+            supported => supported.context(rung.name)?,
+        }
+        let traffic = counted(rung, problem, settings).context(rung.name)?;
+        bar.inc(1);
+
+        let mut output = Output::empty(problem)?;
+        let (done, peak_extra) = memory::peak_extra(|| attention.forward_into(problem, &mut output.view_mut()));
+        done.context(rung.name)?;
+        let verdict = judge(problem, &truth, &output, DType::F32);
+        let below_verdict =
+            below.as_ref().map(|(name, below)| (*name, judge_against(problem, &truth, &output, below, DType::F32)));
+        bar.inc(1);
+
+        let mut scratch = output.clone();
+        let mut times = Vec::new();
+        while times.len() < RUNS && times.iter().sum::<Duration>() < PATIENCE {
+            let start = Instant::now();
+            attention.forward_into(problem, &mut scratch.view_mut()).context(rung.name)?;
+            times.push(start.elapsed());
+            bar.inc(1);
+        }
+        bar.finish();
+        times.sort();
+        let seconds = times[times.len() / 2].as_secs_f64();
+        let measured = Measured {
+            truth: verdict,
+            below: below_verdict,
+            seconds,
+            runs: times.len(),
+            gflops: flops(problem) / seconds / 1e9,
+            peak_extra,
+            traffic,
+            formula: rung.formula(problem, settings)?,
+        };
+        rows.push(Row { rung, result: Ok(measured) });
+        below = Some((rung.name, output));
+    }
+    Ok(rows)
+}
+
+/// The traffic of one run, by the meter.
+fn counted(rung: &Rung, problem: &Problem, settings: Settings) -> Result<Traffic, AttentionError> {
+    let meter = TrafficMeter::default();
+    rung.build_metered(settings, &meter).forward(problem)?;
+    Ok(meter.traffic())
+}
+
+/// Floating-point operations of attention: a multiplication and an addition for each of the d + d_v channels of every
+/// visible pair of query and key.
+fn flops(problem: &Problem) -> f64 {
+    let mask = problem.options().mask;
+    let pairs: f64 = problem.sequences().iter().map(|sequence| mask.pairs(sequence.q.len(), sequence.k.len())).sum();
+    2.0 * (problem.d() + problem.d_v()) as f64 * problem.heads() as f64 * pairs
+}
+
+/// A progress bar for the oracle and for each rung; hidden where stderr is no terminal.
+struct Bars {
+    all: MultiProgress,
+    oracle: ProgressBar,
+    rungs: Vec<ProgressBar>,
+}
+
+impl Bars {
+    fn new() -> Self {
+        let all = MultiProgress::new();
+        let style = ProgressStyle::with_template("{prefix:>14} [{bar:30}] {pos}/{len}").expect("a fixed template");
+        let bar = |name, steps| {
+            let bar = all.add(ProgressBar::new(steps).with_style(style.clone()).with_prefix(name));
+            bar.tick();
+            bar
+        };
+        // A rung's steps: counted, checked, timed.
+        let (oracle, rungs) = (bar(ORACLE, 1), RUNGS.iter().map(|rung| bar(rung.name, 2 + RUNS as u64)).collect());
+        Bars { all, oracle, rungs }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        // Bars that cannot be cleared from a terminal are no reason to fail.
+        let _ = self.all.clear();
+    }
+}

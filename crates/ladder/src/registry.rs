@@ -1,0 +1,135 @@
+//! The rungs in order. A new rung is one more entry of [`RUNGS`].
+
+use attention::oracle::Oracle;
+use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Problem, Traffic, TrafficMeter};
+use fa1::Fa1;
+use fa2::Fa2;
+use naive::Naive;
+use online_softmax::OnlineSoftmax;
+
+/// The name of the oracle, which can be run like a rung but is none.
+pub const ORACLE: &str = "oracle";
+
+/// What a rung is built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of fast memory that a tiled rung may fill.
+    pub fast_memory: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { fast_memory: DEFAULT_FAST_MEMORY }
+    }
+}
+
+/// One rung: who it is and how to get at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rung {
+    /// The name that [`Attention::name`] gives too.
+    pub name: &'static str,
+    /// The chapter that explains it.
+    pub chapter: u32,
+    /// What it is, in a few words.
+    pub summary: &'static str,
+    build: fn(Settings) -> Box<dyn Attention>,
+    build_metered: for<'m> fn(Settings, &'m TrafficMeter) -> Box<dyn Attention + 'm>,
+    traffic: fn(&Problem, Settings) -> Result<Traffic, AttentionError>,
+    formula: fn(&Problem, Settings) -> Result<f64, AttentionError>,
+}
+
+/// Every rung, from the lowest up.
+pub static RUNGS: &[Rung] = &[
+    Rung {
+        name: "naive",
+        chapter: 1,
+        summary: "S and P in full, three passes",
+        build: |_| Box::new(Naive::default()),
+        build_metered: |_, meter| Box::new(Naive::with_meter(meter)),
+        traffic: |problem, _| Ok(naive::traffic(problem)),
+        formula: |problem, _| Ok(naive::formula(problem)),
+    },
+    Rung {
+        name: "online-softmax",
+        chapter: 2,
+        summary: "one pass over the keys, no score stored",
+        build: |_| Box::new(OnlineSoftmax::default()),
+        build_metered: |_, meter| Box::new(OnlineSoftmax::with_meter(meter)),
+        traffic: |problem, _| Ok(online_softmax::traffic(problem)),
+        formula: |problem, _| Ok(online_softmax::formula(problem)),
+    },
+    Rung {
+        name: "fa1",
+        chapter: 3,
+        summary: "tiles sized to a fast memory, K/V in the outer loop",
+        build: |settings| Box::new(Fa1::new(settings.fast_memory, NoMeter)),
+        build_metered: |settings, meter| Box::new(Fa1::new(settings.fast_memory, meter)),
+        traffic: |problem, settings| fa1::traffic(problem, settings.fast_memory),
+        formula: |problem, settings| fa1::formula(problem, settings.fast_memory),
+    },
+    Rung {
+        name: "fa2",
+        chapter: 4,
+        summary: "Q in the outer loop, one division at the end, parallel over the sequence",
+        build: |settings| Box::new(Fa2::new(settings.fast_memory, NoMeter)),
+        build_metered: |settings, meter| Box::new(Fa2::new(settings.fast_memory, meter)),
+        traffic: |problem, settings| fa2::traffic(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+        formula: |problem, settings| fa2::formula(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+    },
+];
+
+/// The rung of that name.
+pub fn rung(name: &str) -> Option<&'static Rung> {
+    RUNGS.iter().find(|rung| rung.name == name)
+}
+
+/// The implementation of that name: a rung or the oracle.
+pub fn attention(name: &str, settings: Settings) -> Option<Box<dyn Attention>> {
+    if name == ORACLE { Some(Box::new(Oracle)) } else { rung(name).map(|rung| rung.build(settings)) }
+}
+
+impl Rung {
+    /// The rung, ready to run.
+    pub fn build(&self, settings: Settings) -> Box<dyn Attention> {
+        (self.build)(settings)
+    }
+
+    /// The rung, ready to run with its traffic counted.
+    pub fn build_metered<'m>(&self, settings: Settings, meter: &'m TrafficMeter) -> Box<dyn Attention + 'm> {
+        (self.build_metered)(settings, meter)
+    }
+
+    /// The traffic of the algorithm by its own exact count: what a metered run counts.
+    ///
+    /// # Errors
+    /// The settings cannot serve these shapes.
+    pub fn traffic(&self, problem: &Problem, settings: Settings) -> Result<Traffic, AttentionError> {
+        (self.traffic)(problem, settings)
+    }
+
+    /// Bytes moved, as the closed formula predicts.
+    ///
+    /// # Errors
+    /// The settings cannot serve these shapes.
+    pub fn formula(&self, problem: &Problem, settings: Settings) -> Result<f64, AttentionError> {
+        (self.formula)(problem, settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_agree_with_what_is_built() {
+        for (place, entry) in RUNGS.iter().enumerate() {
+            assert_eq!(entry.build(Settings::default()).name(), entry.name);
+            let meter = TrafficMeter::default();
+            assert_eq!(entry.build_metered(Settings::default(), &meter).name(), entry.name);
+            assert!(RUNGS[..place].iter().all(|other| other.name != entry.name && other.chapter <= entry.chapter));
+            assert_ne!(entry.name, ORACLE);
+        }
+        assert_eq!(attention(ORACLE, Settings::default()).map(|oracle| oracle.name()), Some(ORACLE));
+        assert!(rung("no such rung").is_none());
+    }
+}

@@ -1,0 +1,81 @@
+//! `ladder run`: one rung on tensors from a file.
+
+use crate::cli::{self, RunArgs};
+use crate::format;
+use crate::input::Input;
+use anyhow::{Context, Result, anyhow};
+use attention::{Output, Tensor};
+use ladder::registry;
+use ndarray::Axis;
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::time::Instant;
+use testkit::files::{FileTensor, write_safetensors};
+
+pub(crate) fn main(args: &RunArgs) -> Result<bool> {
+    let input = Input::read(&args.input, args.mask, args.score)?;
+    let problem = input.problem().with_context(|| input.label.clone())?;
+    let attention = registry::attention(&args.rung, args.machine.settings())
+        .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
+    let start = Instant::now();
+    let output = attention.forward(&problem).context(attention.name())?;
+    let seconds = start.elapsed().as_secs_f64();
+    let empty_rows = output.lse.iter().filter(|lse| **lse == f32::NEG_INFINITY).count();
+    let not_finite = output.o.view().to_f64().iter().filter(|o| !o.is_finite()).count();
+    let summary = if args.json {
+        json!({
+            "rung": args.rung,
+            "input": input.label,
+            "output": args.output.as_ref().map(|path| path.display().to_string()),
+            "dtype": problem.dtype().to_string(),
+            "o_shape": problem.o_shape(),
+            "lse_shape": problem.lse_shape(),
+            "mask": format::mask(args.mask),
+            "threads": rayon::current_num_threads(),
+            "seconds": seconds,
+            "empty_rows": empty_rows,
+            "not_finite": not_finite,
+        })
+        .to_string()
+    } else {
+        let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
+        format!(
+            "{} on {}: {}, mask {}, {} in {} threads\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
+             {not_finite} elements of o are not finite",
+            args.rung,
+            input.label,
+            problem.dtype(),
+            format::mask(args.mask),
+            format::seconds(seconds),
+            rayon::current_num_threads(),
+            problem.o_shape(),
+            problem.lse_shape(),
+        )
+    };
+    if let Some(path) = &args.output {
+        write(path, output, input.unbatched)?;
+    }
+    cli::print(&summary)?;
+    Ok(true)
+}
+
+/// Writes o and lse, without the batch axis that the input did not have.
+fn write(path: &Path, output: Output, unbatched: bool) -> Result<()> {
+    let Output { mut o, mut lse } = output;
+    if unbatched {
+        o = match o {
+            Tensor::F32(o) => o.index_axis_move(Axis(0), 0).into(),
+            Tensor::F64(o) => o.index_axis_move(Axis(0), 0).into(),
+            Tensor::F16(o) => o.index_axis_move(Axis(0), 0).into(),
+            Tensor::Bf16(o) => o.index_axis_move(Axis(0), 0).into(),
+            Tensor::E4m3(_) => unreachable!("an output is never E4m3"),
+        };
+        lse = lse.index_axis_move(Axis(0), 0);
+    }
+    let tensors = BTreeMap::from([
+        ("o".to_string(), FileTensor::Float(o)),
+        ("lse".to_string(), FileTensor::from(Tensor::F32(lse))),
+    ]);
+    Ok(write_safetensors(path, &tensors, &HashMap::new())?)
+}

@@ -1,0 +1,182 @@
+//! The error rule: how far a correct rung may be from the truth, by a model of rounding.
+//!
+//! Per element of o, against the oracle on the inputs as they are stored:
+//!
+//! `tol = 6 u sqrt(sum_j p_j^2 v_j^2) + u_o |o| + (2^-20 (1 + max|s|) + 2^-23 reach) max|v|`
+//!
+//! The first term is a random walk of weights P rounded before `P V`: u is 2^-11 for F16, 2^-9 for BF16 (half the
+//! worst case: random errors do not all line up) and 0 for F32, which every CPU rung keeps. The second is the one
+//! rounding of the result, at its worst case: u_o is 2^-11 for F16, 2^-8 for BF16, 0 for F32. The third is what f32
+//! scores, powers and sums lose; `reach` is the largest sum of magnitudes that cancel in a score of the row (a q and a k
+//! of norm 1000 may be all but orthogonal, and their f32 product still errs by their size). A type's subnormals add half
+//! their spacing where relative error ends.
+//!
+//! lse must be within 1e-5, absolute plus relative, and 2^-23 reach.
+//!
+//! NaN and infinities must stand in the same places.
+
+use attention::{DType, Output, Problem, Tensor, oracle::Truth};
+use ndarray::ArrayD;
+
+/// The element with the largest error in units of its tolerance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Worst {
+    /// |found - wanted| / tolerance; infinite where one of the two is not finite and the other differs.
+    pub ratio: f64,
+    /// Its index.
+    pub at: Vec<usize>,
+    /// The value under test.
+    pub found: f64,
+    /// The value it should have.
+    pub wanted: f64,
+    /// The error it may have.
+    pub tolerance: f64,
+}
+
+/// What the rule says of one output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// The worst element of o.
+    pub o: Worst,
+    /// The worst element of lse.
+    pub lse: Worst,
+}
+
+impl Verdict {
+    /// Whether every element is within its tolerance.
+    pub fn passes(&self) -> bool {
+        self.ratio() <= 1.0
+    }
+
+    /// The worst ratio of o and lse.
+    pub fn ratio(&self) -> f64 {
+        self.o.ratio.max(self.lse.ratio)
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, worst) = if self.o.ratio >= self.lse.ratio { ("o", &self.o) } else { ("lse", &self.lse) };
+        let Worst { ratio, at, found, wanted, tolerance } = worst;
+        write!(f, "{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e} ({ratio:.3} of it)")
+    }
+}
+
+/// Judges an output whose weights were kept in `weights` (F32 for every CPU rung) against the oracle's truth.
+///
+/// ```
+/// use attention::{Attention, DType, Options, Problem, oracle};
+/// use ndarray::Array4;
+/// let q = Array4::<f32>::ones((1, 1, 2, 4));
+/// let problem = Problem::dense(q.view(), q.view(), q.view(), Options::default())?;
+/// let output = oracle::Oracle.forward(&problem)?;
+/// assert!(testkit::judge(&problem, &oracle::truth(&problem), &output, DType::F32).passes());
+/// # Ok::<(), attention::AttentionError>(())
+/// ```
+pub fn judge(problem: &Problem, truth: &Truth, output: &Output, weights: DType) -> Verdict {
+    let rule = Rule { truth, weights, output: problem.dtype() };
+    let (o, lse) = (widen(&output.o), output.lse.mapv(f64::from));
+    Verdict { o: worst(&o, &truth.o, |at| rule.o(at)), lse: worst(&lse, &truth.lse, |at| rule.lse(at)) }
+}
+
+/// Judges an output against that of another rung. Each may be off by its tolerance on its own side, so theirs together
+/// is twice that.
+pub fn judge_against(problem: &Problem, truth: &Truth, output: &Output, below: &Output, weights: DType) -> Verdict {
+    let rule = Rule { truth, weights, output: problem.dtype() };
+    Verdict {
+        o: worst(&widen(&output.o), &widen(&below.o), |at| 2.0 * rule.o(at)),
+        lse: worst(&output.lse.mapv(f64::from), &below.lse.mapv(f64::from), |at| 2.0 * rule.lse(at)),
+    }
+}
+
+struct Rule<'a> {
+    truth: &'a Truth,
+    weights: DType,
+    output: DType,
+}
+
+impl Rule<'_> {
+    fn o(&self, at: &[usize]) -> f64 {
+        let Truth { o, spread, v_norm, s_max, reach, v_max, .. } = self.truth;
+        let row = &at[..at.len() - 1];
+        let (u, u_subnormal) = match self.weights {
+            DType::F16 => (f64::powi(2.0, -11), f64::powi(2.0, -25)),
+            DType::Bf16 => (f64::powi(2.0, -9), 0.0),
+            DType::E4m3 => (f64::powi(2.0, -5), f64::powi(2.0, -10)),
+            DType::F32 | DType::F64 => (0.0, 0.0),
+        };
+        6.0 * (u * spread[at] + u_subnormal * v_norm[at])
+            + half_ulp(self.output, o[at])
+            + (f64::powi(2.0, -20) * (1.0 + s_max[row]) + f64::powi(2.0, -23) * reach[row]) * v_max[row]
+    }
+
+    fn lse(&self, at: &[usize]) -> f64 {
+        let lse = self.truth.lse[at];
+        // A row that sees no key has lse -inf, to which no tolerance applies.
+        if lse.is_finite() { 1e-5 * (1.0 + lse.abs()) + f64::powi(2.0, -23) * self.truth.reach[at] } else { 0.0 }
+    }
+}
+
+/// How far rounding to `dtype` may move `x`; 0 for F32, whose share is in the rule's last term.
+fn half_ulp(dtype: DType, x: f64) -> f64 {
+    let (relative, subnormal) = match dtype {
+        DType::F16 => (f64::powi(2.0, -11), f64::powi(2.0, -25)),
+        DType::Bf16 => (f64::powi(2.0, -8), f64::powi(2.0, -134)),
+        DType::E4m3 => (f64::powi(2.0, -4), f64::powi(2.0, -10)),
+        DType::F32 | DType::F64 => (0.0, 0.0),
+    };
+    f64::max(relative * x.abs(), subnormal)
+}
+
+fn widen(tensor: &Tensor) -> ArrayD<f64> {
+    tensor.view().to_f64()
+}
+
+/// The element of `found` that is furthest from `wanted` in units of `tolerance`.
+pub fn worst(found: &ArrayD<f64>, wanted: &ArrayD<f64>, tolerance: impl Fn(&[usize]) -> f64) -> Worst {
+    assert_eq!(found.shape(), wanted.shape(), "outputs of one problem have one shape");
+    let mut worst = Worst::default();
+    for ((at, &found), &wanted) in found.indexed_iter().zip(wanted) {
+        let at = ndarray::Dimension::slice(&at).to_vec();
+        let tolerance = tolerance(&at);
+        let same = found == wanted || (found.is_nan() && wanted.is_nan());
+        let ratio = match (found - wanted).abs() / tolerance {
+            _ if same => 0.0,
+            ratio if found.is_finite() && wanted.is_finite() && !ratio.is_nan() => ratio,
+            _ => f64::INFINITY,
+        };
+        if ratio > worst.ratio || worst.at.is_empty() {
+            worst = Worst { ratio, at, found, wanted, tolerance };
+        }
+    }
+    worst
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::arr1;
+
+    fn ratio(found: f64, wanted: f64) -> f64 {
+        worst(&arr1(&[found]).into_dyn(), &arr1(&[wanted]).into_dyn(), |_| 0.5).ratio
+    }
+
+    #[test]
+    fn non_finite_values_pass_only_in_their_own_place() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        assert_eq!(ratio(1.25, 1.0), 0.5);
+        for same in [nan, inf, -inf, 0.0] {
+            assert_eq!(ratio(same, same), 0.0);
+        }
+        for (found, wanted) in [(nan, 1.0), (1.0, nan), (inf, 1.0), (1.0, -inf), (inf, -inf), (nan, inf), (inf, nan)] {
+            assert_eq!(ratio(found, wanted), inf, "{found} for {wanted}");
+        }
+    }
+
+    #[test]
+    fn a_tolerance_of_nothing_passes_only_equality() {
+        let at_zero = |found: f64| worst(&arr1(&[found]).into_dyn(), &arr1(&[0.0]).into_dyn(), |_| 0.0).ratio;
+        assert_eq!(at_zero(0.0), 0.0);
+        assert_eq!(at_zero(1e-30), f64::INFINITY);
+    }
+}

@@ -1,0 +1,156 @@
+//! Every rung and the oracle against expected values from outside: the conformance pack, and layers of real models.
+
+use attention::oracle::{Oracle, truth};
+use attention::{Attention, Batch, Kv, Mask, Options, Problem};
+use fa1::Fa1;
+use fa2::Fa2;
+use naive::Naive;
+use ndarray::Axis;
+use online_softmax::OnlineSoftmax;
+use std::path::{Path, PathBuf};
+use testkit::files::read_safetensors;
+use testkit::pack::{Case, Outcome, Pack, Runner, Status, run_on_canaries};
+
+/// Cases that no rung takes: their families and types have no rung yet.
+const UNSUPPORTED: [&str; 10] = [
+    "c37_fp8_descale",
+    "c48_f16_paged16_decode",
+    "c49_bf16_paged64_decode",
+    "c50_f16_paged256_decode",
+    "c51_bf16_paged16_prefix_chunk",
+    "c52_f16_paged16_mixed",
+    "c53_bf16_paged64_mla",
+    "c54_f32_mla_prefill_plain",
+    "c55_bf16_mla_prefill_norm",
+    "c56_f32_mla_decode",
+];
+
+/// The case that checks the oracle in its own precision.
+const ORACLE_ONLY: &str = "c02_f64_causal_grads";
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
+}
+
+fn pack() -> Pack {
+    Pack::open(&data("conformance")).unwrap()
+}
+
+/// Runs the whole pack; the names of the cases that came out as unsupported.
+fn unsupported(runner: Runner) -> Vec<String> {
+    let pack = pack();
+    assert_eq!(pack.cases().len(), 58);
+    let mut unsupported = Vec::new();
+    for case in pack.cases() {
+        let report = pack.run(case, runner).unwrap();
+        match report.status {
+            Status::Pass => assert!(report.worst_o <= 1.0 && report.worst_lse <= 1.0, "{report:?}"),
+            Status::Unsupported(_) => unsupported.push(report.case),
+            Status::Fail(why) => panic!("{} ({}): {why}", report.case, case.catches.as_deref().unwrap_or("?")),
+        }
+    }
+    unsupported
+}
+
+fn conforms(rung: &dyn Attention) {
+    let mut expected = UNSUPPORTED.to_vec();
+    expected.insert(0, ORACLE_ONLY);
+    assert_eq!(unsupported(&|problem| run_on_canaries(rung, problem)), expected);
+}
+
+#[test]
+fn oracle_conforms() {
+    assert_eq!(unsupported(&|problem| Ok(truth(problem).into())), UNSUPPORTED);
+}
+
+#[test]
+fn naive_conforms() {
+    conforms(&Naive::default());
+}
+
+#[test]
+fn online_softmax_conforms() {
+    conforms(&OnlineSoftmax::default());
+}
+
+#[test]
+fn fa1_conforms() {
+    conforms(&Fa1::default());
+}
+
+#[test]
+fn fa2_conforms() {
+    conforms(&Fa2::default());
+}
+
+/// A result that is off by twice the tolerance in one element, or by the sign of lse, fails in every case.
+#[test]
+fn small_errors_are_caught_in_every_case() {
+    let pack = pack();
+    let breaks: [fn(&Case, &mut Outcome); 4] = [
+        |case, outcome| last(&mut outcome.o, |o| o + 2.0 * case.tol.o.max(1e-300)),
+        |case, outcome| last(&mut outcome.lse, |lse| if lse.is_finite() { lse + 2.0 * case.tol.lse } else { 0.0 }),
+        |_, outcome| outcome.lse.mapv_inplace(|lse| -lse),
+        |_, outcome| last(&mut outcome.o, |_| f64::NAN),
+    ];
+    let mut caught = 0;
+    for case in pack.cases().iter().filter(|case| case.unsupported().is_none()) {
+        let loaded = pack.load(case).unwrap();
+        let right: Outcome = truth(&loaded.problem().unwrap()).into();
+        for breaks in breaks {
+            let mut wrong = right.clone();
+            breaks(case, &mut wrong);
+            let report = loaded.run(&|_| Ok(wrong.clone())).unwrap();
+            assert!(matches!(report.status, Status::Fail(_)), "{report:?}");
+            caught += 1;
+        }
+    }
+    assert_eq!(caught, 4 * 48);
+}
+
+/// Replaces the last element.
+fn last(array: &mut ndarray::ArrayD<f64>, by: impl Fn(f64) -> f64) {
+    let last = array.iter_mut().last().unwrap();
+    *last = by(*last);
+}
+
+/// A layer's q, k and v through every rung, against the o and lse stored beside them.
+///
+/// The inputs are F16 and P stays in f32, so o may be off by its one rounding, subnormals included, and by f32's errors:
+/// `2^-11 |o| + 2^-25 + 2^-20 (1 + max|s|) max|v|`. `s_max` is the largest |score| that the data's README gives.
+fn real_layer(name: &str, mask: Mask, cu_seqlens: Option<&str>, s_max: f64) {
+    let file = read_safetensors(&data("real").join(name)).unwrap();
+    let tensor = |name| file.tensor(name).unwrap().view();
+    let (q, k, v) = (tensor("q"), tensor("k"), tensor("v"));
+    let cu_seqlens = cu_seqlens.map_or_else(|| vec![0, q.shape()[1] as i32], |name| file.lengths(name).unwrap());
+    let batch = Batch::Packed { cu_seqlens_q: &cu_seqlens, cu_seqlens_k: &cu_seqlens };
+    let v_max = v.to_f64().fold(0f64, |max, v| max.max(v.abs()));
+    let problem = Problem::new(q, Kv::Contiguous { k, v }, batch, Options { mask, ..Options::default() }).unwrap();
+    let (o, lse) = (tensor("o").to_f64(), tensor("lse").to_f64());
+    let arithmetic = 2f64.powi(-20) * (1.0 + s_max) * v_max;
+    let rungs: [&dyn Attention; 5] =
+        [&Oracle, &Naive::default(), &OnlineSoftmax::default(), &Fa1::default(), &Fa2::default()];
+    for rung in rungs {
+        let found = run_on_canaries(rung, &problem).unwrap();
+        assert_eq!((found.o.shape(), found.lse.shape()), (o.shape(), lse.shape()));
+        for ((index, &wanted), &found) in o.indexed_iter().zip(&found.o) {
+            let tol = 2f64.powi(-11) * wanted.abs() + 2f64.powi(-25) + arithmetic;
+            assert!((found - wanted).abs() <= tol, "{} o{index:?}: {found}, not {wanted}", rung.name());
+        }
+        for ((index, &wanted), &found) in lse.indexed_iter().zip(&found.lse) {
+            let tol = 1e-5 * (1.0 + wanted.abs());
+            assert!((found - wanted).abs() <= tol, "{} lse{index:?}: {found}, not {wanted}", rung.name());
+        }
+    }
+    assert!(o.len_of(Axis(1)) > 100, "an empty layer proves nothing");
+}
+
+#[test]
+fn a_causal_layer_of_smollm2() {
+    real_layer("smollm2-layer14.safetensors", Mask::Causal, None, 21.6);
+}
+
+#[test]
+fn a_layer_of_minilm_with_packed_sequences() {
+    real_layer("minilm-layer03.safetensors", Mask::Full, Some("cu_seqlens"), 7.2);
+}

@@ -1,1 +1,0 @@
-//! What holds for the whole ladder; see the `[[test]]` targets.
