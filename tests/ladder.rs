@@ -1,30 +1,51 @@
-//! Every rung against the oracle and against the rung below, on drawn problems.
+//! The ladder climbed on drawn problems: every rung against the oracle and against the rung below it.
 //!
-//! `PROPTEST_CASES=20000 cargo test --release -p flash-ladder-tests --test ladder` runs it long.
-use attention::{DType, oracle};
+//! `PROPTEST_CASES=20000 cargo test --release -p flash-ladder-tests --test ladder` climbs it as often as you like.
+
+use attention::{DType, TrafficMeter, oracle};
+use ladder::registry::{RUNGS, Settings};
 use proptest::prelude::*;
 use proptest::sample::select;
+use testkit::problems::{Spec, problems};
+use testkit::{forward_on_canaries, judge, judge_against};
 
-fn check(spec: &testkit::problems::Spec, fast_memory: usize) -> Result<(), TestCaseError> {
+/// Fast memories from little more than one row of 128 channels to the default, so that tiles are small and large.
+fn settings() -> impl Strategy<Value = Settings> {
+    select(vec![4 * 520, 5000, 20_000, 100 * 1024]).prop_map(|fast_memory| Settings { fast_memory })
+}
+
+fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
     let owned = spec.build();
     let problem = owned.problem();
     let truth = oracle::truth(&problem);
-    let rungs: Vec<Box<dyn attention::Attention>> = vec![
-        Box::new(naive::Naive::default()),
-        Box::new(online_softmax::OnlineSoftmax::default()),
-        Box::new(fa1::Fa1::new(fast_memory, attention::NoMeter)),
-        Box::new(fa2::Fa2::new(fast_memory, attention::NoMeter)),
-    ];
-    for rung in rungs {
-        let output = rung.forward(&problem).unwrap();
-        let verdict = testkit::judge(&problem, &truth, &output, DType::F32);
-        prop_assert!(verdict.passes(), "{}: {verdict}", rung.name());
+    let mut below = None;
+    for rung in RUNGS {
+        let output = forward_on_canaries(rung.build(settings).as_ref(), &problem)?;
+        let verdict = judge(&problem, &truth, &output, DType::F32);
+        prop_assert!(verdict.passes(), "{} against the oracle: {verdict}", rung.name);
+        if let Some((name, below)) = &below {
+            let verdict = judge_against(&problem, &truth, &output, below, DType::F32);
+            prop_assert!(verdict.passes(), "{} against {name}: {verdict}", rung.name);
+        }
+        below = Some((rung.name, output));
     }
     Ok(())
 }
+
 proptest! {
     #[test]
-    fn every_rung_agrees(spec in testkit::problems::problems(), fast_memory in select(vec![8 * 1024, 20000, 102400])) {
-        check(&spec, fast_memory)?;
+    fn every_rung_agrees_with_the_one_below(spec in problems(), settings in settings()) {
+        climb(&spec, settings)?;
+    }
+
+    #[test]
+    fn every_meter_counts_the_traffic_of_its_algorithm(spec in problems(), settings in settings()) {
+        let owned = spec.build();
+        let problem = owned.problem();
+        for rung in RUNGS {
+            let meter = TrafficMeter::default();
+            rung.build_metered(settings, &meter).forward(&problem)?;
+            prop_assert_eq!(meter.traffic(), rung.traffic(&problem, settings)?, "{}", rung.name);
+        }
     }
 }

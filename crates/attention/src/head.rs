@@ -29,11 +29,16 @@ pub struct Head<'a> {
     pub k_len: usize,
     /// The extra logit in the denominator; -inf is none.
     pub sink: f32,
-    pub(crate) scale: f32,
-    pub(crate) softcap: f32,
-    pub(crate) slope: Option<f32>,
-    pub(crate) bias: Option<ArrayView2<'a, f32>>,
-    pub(crate) mask: Mask,
+    /// Factor of `q . k`.
+    pub scale: f32,
+    /// Soft cap of the scaled score; 0 is off.
+    pub softcap: f32,
+    /// ALiBi slope.
+    pub slope: Option<f32>,
+    /// Added to the scores, `[q_len, k_len]`.
+    pub bias: Option<ArrayView2<'a, f32>>,
+    /// Which keys a row sees.
+    pub mask: Mask,
 }
 
 impl Head<'_> {

@@ -80,27 +80,30 @@ pub fn traffic<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<Traffic, Att
 }
 
 /// Bytes by the closed formula `heads * e (N_q + T_r K)(d + d_v)`, with `T_r = ceil(N_q / B_r)`, e the bytes of an
-/// element and K the keys that a tile of rows loads: N_k without a mask, on average `N_k - (N_q - B_r - B_c) / 2` under
-/// a causal one (N_q <= N_k), and about `left + right + B_r + B_c` in a window.
+/// element and K the keys that a tile of rows loads: N_k without a mask.
+///
+/// With one, K is what a row sees on average, and for each side with a limit half of `B_r + B_c`: the limit moves by B_r
+/// within a tile of rows, and the grid of key tiles adds half of B_c. A last, short tile of rows counts like a full one
+/// though it sees most under a right limit alone and least under a left one, which shifts K by half of what it lacks.
 ///
 /// # Errors
 /// Those of [`Tiles::fit`].
 pub fn formula<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<f64, AttentionError> {
     let tiles = fa2.tiles(problem)?;
     let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
-    let edge = (tiles.rows + tiles.keys) as f64;
-    let bytes = problem.sequences().iter().map(|sequence| {
+    let (b_r, b_c) = (tiles.rows as f64, tiles.keys as f64);
+    let mask = problem.options().mask;
+    let (left, right) = match mask {
+        Mask::Full => (0.0, 0.0),
+        Mask::Causal => (0.0, 1.0),
+        Mask::Window { left, right } => (f64::from(left.is_some()), f64::from(right.is_some())),
+    };
+    let bytes = problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()).map(|sequence| {
         let (q_len, k_len) = (sequence.q.len() as f64, sequence.k.len() as f64);
-        let loaded = match problem.options().mask {
-            Mask::Full | Mask::Window { left: None, right: None } => k_len,
-            Mask::Window { left: Some(left), right: Some(right) } => left as f64 + right as f64 + edge,
-            // Half a plane: the side without a limit grows (or shrinks) by one key a row.
-            Mask::Causal => k_len - (q_len - edge) / 2.0,
-            Mask::Window { left: None, right: Some(limit) } | Mask::Window { left: Some(limit), right: None } => {
-                k_len - (q_len - edge) / 2.0 + limit as f64
-            }
-        };
-        channels * (q_len + (q_len / tiles.rows as f64).ceil() * loaded.clamp(0.0, k_len))
+        let t_r = (q_len / b_r).ceil();
+        let row = mask.pairs(sequence.q.len(), sequence.k.len()) / q_len;
+        let loaded = row + (left + right) * (b_r + b_c) / 2.0 + (right - left) * (t_r * b_r - q_len) / 2.0;
+        channels * (q_len + t_r * loaded.clamp(0.0, k_len))
     });
     Ok(problem.heads() as f64 * bytes.sum::<f64>())
 }

@@ -169,8 +169,7 @@ pub(crate) fn main() -> Result<bool> {
 /// Prints an answer, whole.
 pub(crate) fn print(answer: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", answer.trim_end())?;
-    Ok(stdout.flush()?)
+    writeln!(stdout, "{}", answer.trim_end()).and_then(|()| stdout.flush()).context("stdout")
 }
 
 impl ScoreArgs {

@@ -121,16 +121,14 @@ impl Climb {
     pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
         let runs = self.rows.iter().filter_map(|row| row.result.as_ref().ok()).map(|m| m.runs).max().unwrap_or(0);
         [
-            "error/tol: worst error of o and lse against the f64 oracle, in units of what rounding explains; up to 1 \
-             passes. vs below: the same against the next lower rung, both allowed their error."
+            "error/tol, vs below: worst error of o and lse against the f64 oracle and the rung before; up to 1 is rounding."
                 .into(),
             format!(
-                "time: median of up to {runs} runs, after the check; GFLOP/s: 2(d + d_v) operations a visible query-key \
-                 pair; extra mem: most bytes allocated at once beyond inputs and outputs."
+                "time: median of up to {runs} runs. GFLOP/s: 2(d + d_v) a visible query-key pair. extra mem: beyond inputs and \
+                 outputs."
             ),
             format!(
-                "HBM: bytes between slow memory and a fast memory of {}, as the rung's own loop counts them and as the \
-                 closed formula predicts them.",
+                "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts.",
                 format::bytes(args.machine.settings().fast_memory as f64)
             ),
         ]
@@ -138,7 +136,7 @@ impl Climb {
 
     fn text(&self, args: &ClimbArgs) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(Self::COLUMNS).add_rows(self.cells());
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);

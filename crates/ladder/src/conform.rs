@@ -65,7 +65,7 @@ fn pairs<'a>(
 
 fn text(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["case"].into_iter().chain(contestants.iter().map(|rung| rung.name())));
     for reports in results {
         let name = reports.first().map_or("", |report| &report.case);

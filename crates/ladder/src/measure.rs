@@ -2,7 +2,8 @@
 
 use crate::memory;
 use anyhow::{Context, Result};
-use attention::{AttentionError, DType, Output, Problem, Traffic, TrafficMeter, oracle};
+use attention::oracle::{self, Truth};
+use attention::{AttentionError, DType, Output, Problem, Traffic, TrafficMeter};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
 use std::time::{Duration, Instant};
@@ -57,63 +58,77 @@ impl Row {
 
 /// Takes every rung through `problem`, in order.
 pub(crate) fn measure(problem: &Problem, settings: Settings) -> Result<Vec<Row>> {
+    // A setting that cannot serve this problem is heard of before any work.
+    let mut supported = Vec::new();
+    for rung in RUNGS {
+        supported.push(match rung.build(settings).supports(problem) {
+            Ok(()) => Ok(()),
+            Err(AttentionError::Unsupported { what, .. }) => Err(format!("does not support {what}")),
+            Err(error) => return Err(error).context(rung.name),
+        });
+    }
     let bars = Bars::new();
     let truth = oracle::truth(problem);
     bars.oracle.finish();
     let mut rows = Vec::new();
     let mut below: Option<(&'static str, Output)> = None;
-    for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
-        let attention = rung.build(settings);
-        match attention.supports(problem) {
-            Err(AttentionError::Unsupported { what, .. }) => {
-                rows.push(Row { rung, result: Err(format!("does not support {what}")) });
-                continue;
+    for ((rung, supported), bar) in RUNGS.iter().zip(supported).zip(&bars.rungs) {
+        let result = match supported {
+            Err(reason) => Err(reason),
+            Ok(()) => {
+                let (measured, output) =
+                    measure_rung(rung, problem, settings, &truth, below.as_ref(), bar).context(rung.name)?;
+                below = Some((rung.name, output));
+                Ok(measured)
             }
-            supported => supported.context(rung.name)?,
-        }
-        let traffic = counted(rung, problem, settings).context(rung.name)?;
-        bar.inc(1);
-
-        let mut output = Output::empty(problem)?;
-        let (done, peak_extra) = memory::peak_extra(|| attention.forward_into(problem, &mut output.view_mut()));
-        done.context(rung.name)?;
-        let verdict = judge(problem, &truth, &output, DType::F32);
-        let below_verdict =
-            below.as_ref().map(|(name, below)| (*name, judge_against(problem, &truth, &output, below, DType::F32)));
-        bar.inc(1);
-
-        let mut scratch = output.clone();
-        let mut times = Vec::new();
-        while times.len() < RUNS && times.iter().sum::<Duration>() < PATIENCE {
-            let start = Instant::now();
-            attention.forward_into(problem, &mut scratch.view_mut()).context(rung.name)?;
-            times.push(start.elapsed());
-            bar.inc(1);
-        }
-        bar.finish();
-        times.sort();
-        let seconds = times[times.len() / 2].as_secs_f64();
-        let measured = Measured {
-            truth: verdict,
-            below: below_verdict,
-            seconds,
-            runs: times.len(),
-            gflops: flops(problem) / seconds / 1e9,
-            peak_extra,
-            traffic,
-            formula: rung.formula(problem, settings)?,
         };
-        rows.push(Row { rung, result: Ok(measured) });
-        below = Some((rung.name, output));
+        rows.push(Row { rung, result });
     }
     Ok(rows)
 }
 
-/// The traffic of one run, by the meter.
-fn counted(rung: &Rung, problem: &Problem, settings: Settings) -> Result<Traffic, AttentionError> {
+fn measure_rung(
+    rung: &Rung,
+    problem: &Problem,
+    settings: Settings,
+    truth: &Truth,
+    below: Option<&(&'static str, Output)>,
+    bar: &ProgressBar,
+) -> Result<(Measured, Output), AttentionError> {
     let meter = TrafficMeter::default();
     rung.build_metered(settings, &meter).forward(problem)?;
-    Ok(meter.traffic())
+    bar.inc(1);
+
+    let attention = rung.build(settings);
+    let mut output = Output::empty(problem)?;
+    let (done, peak_extra) = memory::peak_extra(|| attention.forward_into(problem, &mut output.view_mut()));
+    done?;
+    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, &output, below, DType::F32));
+    let (truth, below) = (judge(problem, truth, &output, DType::F32), below.map(against));
+    bar.inc(1);
+
+    let mut scratch = output.clone();
+    let mut times = Vec::new();
+    while times.len() < RUNS && times.iter().sum::<Duration>() < PATIENCE {
+        let start = Instant::now();
+        attention.forward_into(problem, &mut scratch.view_mut())?;
+        times.push(start.elapsed());
+        bar.inc(1);
+    }
+    bar.finish();
+    times.sort();
+    let seconds = times[times.len() / 2].as_secs_f64();
+    let measured = Measured {
+        truth,
+        below,
+        seconds,
+        runs: times.len(),
+        gflops: flops(problem) / seconds / 1e9,
+        peak_extra,
+        traffic: meter.traffic(),
+        formula: rung.formula(problem, settings)?,
+    };
+    Ok((measured, output))
 }
 
 /// Floating-point operations of attention: a multiplication and an addition for each of the d + d_v channels of every

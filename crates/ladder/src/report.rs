@@ -42,8 +42,10 @@ struct Point {
 /// A line of a chart.
 struct Series {
     color: RGBColor,
-    /// Drawn without marks, thin.
-    predicted: bool,
+    /// The width of the line through its points.
+    width: u32,
+    /// The radius of the dot at each point.
+    dot: u32,
     points: Vec<(f64, f64)>,
 }
 
@@ -79,9 +81,9 @@ pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbA
 fn page(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) -> Result<String> {
     let speed = series(points, |m| m.gflops);
     let memory = series(points, |m| m.peak_extra as f64);
-    let mut traffic = series(points, |m| m.traffic.total() as f64);
-    let formula = series(points, |m| m.formula);
-    traffic.extend(formula.into_iter().map(|line| Series { predicted: true, ..line }));
+    let counted = series(points, |m| m.traffic.total() as f64).into_iter().map(|line| Series { width: 0, ..line });
+    let predicted = series(points, |m| m.formula).into_iter().map(|line| Series { width: 1, dot: 0, ..line });
+    let traffic = counted.chain(predicted).collect();
     let mut html = String::from(HEAD);
     writeln!(html, "<p>{}</p>", escape(&climb.used))?;
     html.push_str(&table(climb));
@@ -106,7 +108,7 @@ fn page(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
     for (title, lines, unit) in [
         ("Speed in GFLOP/s", speed, format::three_digits as fn(f64) -> String),
         ("Memory beyond inputs and outputs", memory, format::bytes),
-        ("HBM traffic: counted (dots), by formula (thin lines)", traffic, format::bytes),
+        ("HBM traffic: counted (dots) and by the formula (lines)", traffic, format::bytes),
     ] {
         writeln!(html, "<h3>{title}</h3>\n{}", chart(title, &lines, unit)?)?;
     }
@@ -130,7 +132,7 @@ fn series(points: &[Point], value: fn(&Measured) -> f64) -> Vec<Series> {
             let measured = point.rows[place].result.as_ref().ok()?;
             Some((point.n as f64, value(measured).max(1.0)))
         });
-        Series { color: *color, predicted: false, points: points.collect() }
+        Series { color: *color, width: 2, dot: 4, points: points.collect() }
     };
     (0..RUNGS.len()).zip(SERIES.iter().cycle()).map(line).collect()
 }
@@ -155,7 +157,7 @@ fn draw(
     (x, y): (std::ops::Range<f64>, std::ops::Range<f64>),
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, (760, 360)).into_drawing_area();
-    let (x, y) = (x.log_scale().base(2.0), y.log_scale());
+    let (x, y) = (x.log_scale().base(2.0), y.log_scale().base(2.0));
     let mut chart =
         ChartBuilder::on(&root).margin(12).x_label_area_size(44).y_label_area_size(84).build_cartesian_2d(x, y)?;
     let text = ("sans-serif", 15).into_font().color(&INK);
@@ -163,6 +165,7 @@ fn draw(
         .configure_mesh()
         .x_desc("N")
         .x_labels(16)
+        .y_labels(8)
         .x_label_formatter(&|n| format!("{n:.0}"))
         .y_label_formatter(&|value| unit(*value))
         .label_style(text.clone())
@@ -172,10 +175,12 @@ fn draw(
         .light_line_style(TRANSPARENT)
         .draw()?;
     for line in lines {
-        let style = line.color.stroke_width(if line.predicted { 1 } else { 2 });
-        chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
-        if !line.predicted {
-            chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 4, line.color.filled())))?;
+        if line.width > 0 {
+            let style = line.color.stroke_width(line.width);
+            chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
+        }
+        if line.dot > 0 {
+            chart.draw_series(line.points.iter().map(|&point| Circle::new(point, line.dot, line.color.filled())))?;
         }
     }
     root.present()?;

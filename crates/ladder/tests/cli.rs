@@ -69,6 +69,9 @@ impl Folder {
     }
 }
 
+/// What a file of tensors is made of.
+type Tensors = Vec<(&'static str, FileTensor)>;
+
 /// Some F32 numbers that are not all the same.
 fn numbers(shape: &[usize]) -> ArrayD<f32> {
     let mut next = 0u32;
@@ -381,7 +384,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let rank_3 = || [("q", f32s(&[4, 5, 8])), ("k", f32s(&[2, 7, 8])), ("v", f32s(&[2, 7, 8]))];
     let with = |more: &[(&'static str, FileTensor)]| [&[q(), k(), v()][..], more].concat();
     let packed = |more: &[(&'static str, FileTensor)]| [&rank_3()[..], more].concat();
-    let cases: Vec<(Vec<(&str, FileTensor)>, &[&str])> = vec![
+    let cases: [(Tensors, &[&str]); 26] = [
         (vec![k(), v()], &["\"q\""]),
         (vec![q(), k()], &["\"v\""]),
         (vec![("q", i32s(&[1, 2])), k(), v()], &["\"q\"", "I32"]),

@@ -183,7 +183,7 @@ fn tensor_error<T>(file: &str, tensor: &str, found: impl ToString, wanted: impl 
     Err(FileError::Tensor { file: file.into(), tensor: tensor.into(), found, wanted })
 }
 
-fn format_error<T>(file: &str, found: impl ToString, wanted: impl ToString) -> Result<T, FileError> {
+pub(crate) fn format_error<T>(file: &str, found: impl ToString, wanted: impl ToString) -> Result<T, FileError> {
     Err(FileError::Format { file: file.into(), found: found.to_string(), wanted: wanted.to_string() })
 }
 

@@ -15,8 +15,8 @@
 //!
 //! NaN and infinities must stand in the same places.
 
-use attention::{DType, Output, Problem, Tensor, oracle::Truth};
-use ndarray::ArrayD;
+use attention::{DType, Output, Problem, oracle::Truth};
+use ndarray::{ArrayD, Axis, Dimension, Slice};
 
 /// The element with the largest error in units of its tolerance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,17 +75,21 @@ impl std::fmt::Display for Verdict {
 /// ```
 pub fn judge(problem: &Problem, truth: &Truth, output: &Output, weights: DType) -> Verdict {
     let rule = Rule { truth, weights, output: problem.dtype() };
-    let (o, lse) = (widen(&output.o), output.lse.mapv(f64::from));
-    Verdict { o: worst(&o, &truth.o, |at| rule.o(at)), lse: worst(&lse, &truth.lse, |at| rule.lse(at)) }
+    let (o, lse) = widen(output);
+    Verdict {
+        o: worst(problem, &o, &truth.o, |at| rule.o(at)),
+        lse: worst(problem, &lse, &truth.lse, |at| rule.lse(at)),
+    }
 }
 
 /// Judges an output against that of another rung. Each may be off by its tolerance on its own side, so theirs together
 /// is twice that.
 pub fn judge_against(problem: &Problem, truth: &Truth, output: &Output, below: &Output, weights: DType) -> Verdict {
     let rule = Rule { truth, weights, output: problem.dtype() };
+    let ((o, lse), (o_below, lse_below)) = (widen(output), widen(below));
     Verdict {
-        o: worst(&widen(&output.o), &widen(&below.o), |at| 2.0 * rule.o(at)),
-        lse: worst(&output.lse.mapv(f64::from), &below.lse.mapv(f64::from), |at| 2.0 * rule.lse(at)),
+        o: worst(problem, &o, &o_below, |at| 2.0 * rule.o(at)),
+        lse: worst(problem, &lse, &lse_below, |at| 2.0 * rule.lse(at)),
     }
 }
 
@@ -128,55 +132,72 @@ fn half_ulp(dtype: DType, x: f64) -> f64 {
     f64::max(relative * x.abs(), subnormal)
 }
 
-fn widen(tensor: &Tensor) -> ArrayD<f64> {
-    tensor.view().to_f64()
+/// o and lse as f64, exactly.
+fn widen(output: &Output) -> (ArrayD<f64>, ArrayD<f64>) {
+    (output.o.view().to_f64(), output.lse.mapv(f64::from))
 }
 
-/// The element of `found` that is furthest from `wanted` in units of `tolerance`.
-pub fn worst(found: &ArrayD<f64>, wanted: &ArrayD<f64>, tolerance: impl Fn(&[usize]) -> f64) -> Worst {
+/// The element of `found` that is furthest from `wanted` in units of `tolerance`. Packed rows of no sequence do not
+/// count: nothing is said of what they hold.
+///
+/// # Panics
+/// If the two shapes differ.
+pub fn worst(
+    problem: &Problem,
+    found: &ArrayD<f64>,
+    wanted: &ArrayD<f64>,
+    tolerance: impl Fn(&[usize]) -> f64,
+) -> Worst {
     assert_eq!(found.shape(), wanted.shape(), "outputs of one problem have one shape");
+    let (mut found, mut wanted) = (found.view(), wanted.view());
+    if problem.is_packed() {
+        let end = problem.sequences().last().map_or(0, |sequence| sequence.q.end);
+        found.slice_axis_inplace(Axis(1), Slice::from(..end));
+        wanted.slice_axis_inplace(Axis(1), Slice::from(..end));
+    }
     let mut worst = Worst::default();
     for ((at, &found), &wanted) in found.indexed_iter().zip(wanted) {
-        let at = ndarray::Dimension::slice(&at).to_vec();
-        let tolerance = tolerance(&at);
-        let same = found == wanted || (found.is_nan() && wanted.is_nan());
-        let ratio = match (found - wanted).abs() / tolerance {
-            _ if same => 0.0,
-            ratio if found.is_finite() && wanted.is_finite() && !ratio.is_nan() => ratio,
-            _ => f64::INFINITY,
-        };
+        let at = at.slice();
+        let tolerance = tolerance(at);
+        let ratio = error_ratio(found, wanted, tolerance);
         if ratio > worst.ratio || worst.at.is_empty() {
-            worst = Worst { ratio, at, found, wanted, tolerance };
+            worst = Worst { ratio, at: at.to_vec(), found, wanted, tolerance };
         }
     }
     worst
 }
 
+/// |error| / tolerance, never NaN: what is not finite is right only if it is the same.
+fn error_ratio(found: f64, wanted: f64, tolerance: f64) -> f64 {
+    if found == wanted || (found.is_nan() && wanted.is_nan()) {
+        0.0
+    } else if found.is_finite() && wanted.is_finite() && tolerance > 0.0 {
+        (found - wanted).abs() / tolerance
+    } else {
+        f64::INFINITY
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use ndarray::arr1;
-
-    fn ratio(found: f64, wanted: f64) -> f64 {
-        worst(&arr1(&[found]).into_dyn(), &arr1(&[wanted]).into_dyn(), |_| 0.5).ratio
-    }
+    use super::error_ratio;
 
     #[test]
     fn non_finite_values_pass_only_in_their_own_place() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
-        assert_eq!(ratio(1.25, 1.0), 0.5);
+        assert_eq!(error_ratio(1.25, 1.0, 0.5), 0.5);
         for same in [nan, inf, -inf, 0.0] {
-            assert_eq!(ratio(same, same), 0.0);
+            assert_eq!(error_ratio(same, same, 0.5), 0.0);
         }
         for (found, wanted) in [(nan, 1.0), (1.0, nan), (inf, 1.0), (1.0, -inf), (inf, -inf), (nan, inf), (inf, nan)] {
-            assert_eq!(ratio(found, wanted), inf, "{found} for {wanted}");
+            assert_eq!(error_ratio(found, wanted, 0.5), inf, "{found} for {wanted}");
         }
     }
 
     #[test]
     fn a_tolerance_of_nothing_passes_only_equality() {
-        let at_zero = |found: f64| worst(&arr1(&[found]).into_dyn(), &arr1(&[0.0]).into_dyn(), |_| 0.0).ratio;
-        assert_eq!(at_zero(0.0), 0.0);
-        assert_eq!(at_zero(1e-30), f64::INFINITY);
+        assert_eq!(error_ratio(0.0, 0.0, 0.0), 0.0);
+        assert_eq!(error_ratio(1e-30, 0.0, 0.0), f64::INFINITY);
+        assert_eq!(error_ratio(1e-30, 0.0, f64::NAN), f64::INFINITY);
     }
 }

@@ -1,9 +1,10 @@
 //! How a rung is judged.
 //!
-//! [`judge`] is the one error rule, against the oracle of [`attention`]. [`problems`] draws whole problems for proptest.
-//! [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
+//! [`judge`] is the one error rule, against the oracle of [`attention`]; [`check`] applies it to a problem drawn by
+//! [`problems`]. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
 //! files. None of it knows a rung: whoever judges hands one in.
 
+mod check;
 pub mod files;
 mod judge;
 mod layout;
@@ -11,6 +12,7 @@ pub mod pack;
 pub mod problems;
 mod wrong;
 
+pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;
-pub use wrong::assert_caught;
+pub use wrong::{Variant, assert_caught};

@@ -23,7 +23,7 @@ mod manifest;
 pub use judge::{CaseReport, Outcome, Runner, Status, run_on_canaries};
 pub use manifest::{Case, CaseMask, Tolerance};
 
-use crate::files::{FileError, Source, TensorFile, read_safetensors};
+use crate::files::{FileError, Source, TensorFile, format_error, read_safetensors};
 use attention::{AttentionError, Batch, Kv, Mask, Options, Problem};
 use ndarray::{Array1, Array4, ArrayD, Dimension};
 use std::path::{Component, Path, PathBuf};
@@ -35,19 +35,9 @@ const MAX_MANIFEST: u64 = 64 << 20;
 /// Why a pack, or a case of it, cannot be used. A rung's failure is no error but a [`Status`].
 #[derive(Debug, Error)]
 pub enum PackError {
-    /// A file cannot be read, or a tensor is not what the manifest says.
+    /// A file cannot be read, the manifest is none, or a tensor is not what the manifest says.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The manifest is not what it should be.
-    #[error("{file}: found {found}, wanted {wanted}")]
-    Manifest {
-        /// The manifest's name.
-        file: String,
-        /// What it holds.
-        found: String,
-        /// What would do.
-        wanted: String,
-    },
     /// The tensors of a case make no sound problem together.
     #[error("{file}: {source}")]
     Problem {
@@ -73,16 +63,11 @@ impl Pack {
     pub fn open(dir: &Path) -> Result<Self, PackError> {
         let path = dir.join("manifest.json");
         let text = Source::open(&path)?.text(MAX_MANIFEST)?;
-        let error = |found: String, wanted: &str| PackError::Manifest {
-            file: path.display().to_string(),
-            found,
-            wanted: wanted.into(),
-        };
-        let cases = manifest::parse(&text).map_err(|json| error(json.to_string(), "the manifest of a pack"))?;
-        let inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
-        if let Some(case) = cases.iter().find(|case| !inside(&case.file)) {
+        let file = path.display().to_string();
+        let cases = manifest::parse(&text).or_else(|json| format_error(&file, json, "the manifest of a pack"))?;
+        if let Some(case) = cases.iter().find(|case| !is_inside(&case.file)) {
             let found = format!("file {:?} of case {:?}", case.file, case.name);
-            return Err(error(found, "a path inside the pack"));
+            format_error(&file, found, "a path inside the pack")?;
         }
         Ok(Pack { dir: dir.to_path_buf(), cases })
     }
@@ -110,16 +95,14 @@ impl Pack {
     pub fn load<'a>(&self, case: &'a Case) -> Result<LoadedCase<'a>, PackError> {
         let file = read_safetensors(&self.dir.join(&case.file))?;
         case.check_tensors(&file)?;
-        let lengths = |family: &str, name: &str| match case.family == family {
-            true => file.lengths(name),
-            false => Ok(Vec::new()),
-        };
+        let lengths =
+            |family: &str, name: &str| if case.family == family { file.lengths(name) } else { Ok(Vec::new()) };
         let (k_lens, cu_seqlens_q, cu_seqlens_k) =
             (lengths("kvlen", "k_lens")?, lengths("varlen", "cu_seqlens_q")?, lengths("varlen", "cu_seqlens_k")?);
         // A flag in the manifest asks for its tensor; without one, the tensor itself is the flag.
-        let asked = |flag: Option<bool>, name: &str| match flag.unwrap_or(file.tensors.contains_key(name)) {
-            true => file.f32s(name).map(Some),
-            false => Ok(None),
+        let asked = |flag: Option<bool>, name: &str| {
+            let asked = flag.unwrap_or(file.tensors.contains_key(name));
+            if asked { file.f32s(name).map(Some) } else { Ok(None) }
         };
         Ok(LoadedCase {
             case,
@@ -132,6 +115,11 @@ impl Pack {
             file,
         })
     }
+}
+
+/// Whether a path given by a manifest stays in the manifest's folder.
+fn is_inside(path: &str) -> bool {
+    Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// `array` with as many axes as `D`.

@@ -1,5 +1,7 @@
 //! Tests of tests: a check is worth something if it rejects a wrong variant.
 
+use attention::{Attention, AttentionError, Head, OutputMut, Problem};
+use ndarray::{Array1, Array2};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -25,5 +27,39 @@ pub fn assert_caught<S: Strategy>(
         Err(TestError::Fail(..)) => {}
         Ok(()) => panic!("the wrong variant \"{name}\" passes {within} checks"),
         Err(TestError::Abort(reason)) => panic!("the checks of \"{name}\" gave up: {reason}"),
+    }
+}
+
+/// A variant of attention, given as what it does to one head: o `[q_len, d_v]` and lse `[q_len]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant<F> {
+    name: &'static str,
+    head: F,
+}
+
+impl<F: Fn(&Head) -> (Array2<f32>, Array1<f32>) + Send + Sync> Variant<F> {
+    /// A variant called `name`.
+    pub fn new(name: &'static str, head: F) -> Self {
+        Variant { name, head }
+    }
+}
+
+impl<F: Fn(&Head) -> (Array2<f32>, Array1<f32>) + Send + Sync> Attention for Variant<F> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        for mut out in out.heads(problem)? {
+            let (o, lse) = (self.head)(&problem.head(out.sequence, out.head));
+            for (i, o) in out.rows.clone().zip(o.rows()) {
+                out.store(i, o, lse[i]);
+            }
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The .npy format of NumPy: a short header that is a Python dict, then the elements of one array.
 //!
-//! The header is read here rather than by the crate that writes it: that one recurses as deep as the header nests and
-//! multiplies lengths unchecked, which is no way to treat bytes from outside.
+//! The header is read here rather than by the crate that writes it: that one multiplies the lengths of the axes
+//! unchecked, and a header with huge ones makes it panic.
 
 use super::{FileError, FileTensor, Source, byte_len, decode, format_error, replace_file, tensor_error};
 use attention::Tensor;

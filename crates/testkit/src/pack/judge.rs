@@ -1,10 +1,10 @@
 //! Pass or fail: a result against the expected one, by the case's own tolerance.
 
 use super::Case;
+use crate::{Verdict, forward_on_canaries, worst};
 use attention::oracle::Truth;
-use attention::{Attention, AttentionError, Output, Problem, TensorViewMut};
-use half::{bf16, f16};
-use ndarray::{ArrayD, Axis, Slice};
+use attention::{Attention, AttentionError, Output, Problem};
+use ndarray::ArrayD;
 
 /// What runs a case: a rung, or whatever else can solve a problem.
 pub type Runner<'a> = &'a dyn Fn(&Problem) -> Result<Outcome, AttentionError>;
@@ -61,23 +61,12 @@ impl CaseReport {
     }
 }
 
-/// Runs a rung into memory that no right answer looks like: whatever it leaves unwritten fails.
+/// [`forward_on_canaries`], as a runner.
 ///
 /// # Errors
 /// Those of the rung.
 pub fn run_on_canaries(rung: &dyn Attention, problem: &Problem) -> Result<Outcome, AttentionError> {
-    rung.supports(problem)?;
-    let mut output = Output::empty(problem)?;
-    let mut out = output.view_mut();
-    match &mut out.o {
-        TensorViewMut::F32(o) => o.fill(f32::NAN),
-        TensorViewMut::F64(o) => o.fill(f64::NAN),
-        TensorViewMut::F16(o) => o.fill(f16::NAN),
-        TensorViewMut::Bf16(o) => o.fill(bf16::NAN),
-    }
-    out.lse.fill(1234.5);
-    rung.forward_into(problem, &mut out)?;
-    Ok(Outcome::from(&output))
+    forward_on_canaries(rung, problem).map(|output| Outcome::from(&output))
 }
 
 /// Judges what a runner answered.
@@ -94,51 +83,16 @@ pub(super) fn judge(
         }
         Err(error) => return CaseReport::without_result(case, Status::Fail(error.to_string())),
     };
-    let o = worst("o", problem, &outcome.o, &expected.o, case.tol.o);
-    let lse = worst("lse", problem, &outcome.lse, &expected.lse, case.tol.lse);
-    let status = match [&o, &lse].into_iter().find(|worst| worst.ratio > 1.0) {
-        Some(worst) => Status::Fail(worst.what.clone()),
-        None => Status::Pass,
-    };
-    CaseReport { case: case.name.clone(), status, worst_o: o.ratio, worst_lse: lse.ratio }
-}
-
-struct Worst {
-    ratio: f64,
-    what: String,
-}
-
-/// The element of `found` that is furthest from `expected`. Packed rows of no sequence do not count: nothing is said of
-/// what they hold.
-fn worst(name: &str, problem: &Problem, found: &ArrayD<f64>, expected: &ArrayD<f64>, tol: f64) -> Worst {
-    if found.shape() != expected.shape() {
-        let what = format!("{name}: found shape {:?}, wanted {:?}", found.shape(), expected.shape());
-        return Worst { ratio: f64::INFINITY, what };
-    }
-    let (mut found, mut expected) = (found.view(), expected.view());
-    if problem.is_packed() {
-        let rows = problem.sequences().last().map_or(0, |sequence| sequence.q.end);
-        found.slice_axis_inplace(Axis(1), Slice::from(..rows));
-        expected.slice_axis_inplace(Axis(1), Slice::from(..rows));
-    }
-    let mut worst = Worst { ratio: 0.0, what: String::new() };
-    for ((index, &wanted), &found) in expected.indexed_iter().zip(found) {
-        let ratio = error_ratio(found, wanted, tol);
-        if ratio > worst.ratio {
-            let what = format!("{name}{index:?}: found {found}, wanted {wanted} within {tol:.3e}");
-            worst = Worst { ratio, what };
+    for (name, found, wanted) in [("o", &outcome.o, &expected.o), ("lse", &outcome.lse, &expected.lse)] {
+        if found.shape() != wanted.shape() {
+            let why = format!("{name}: found shape {:?}, wanted {:?}", found.shape(), wanted.shape());
+            return CaseReport::without_result(case, Status::Fail(why));
         }
     }
-    worst
-}
-
-/// |error| / tolerance, never NaN: what is not finite is right only if it is the same.
-fn error_ratio(found: f64, wanted: f64, tol: f64) -> f64 {
-    if found == wanted || (found.is_nan() && wanted.is_nan()) {
-        0.0
-    } else if found.is_finite() && wanted.is_finite() && tol > 0.0 {
-        (found - wanted).abs() / tol
-    } else {
-        f64::INFINITY
-    }
+    let verdict = Verdict {
+        o: worst(problem, &outcome.o, &expected.o, |_| case.tol.o),
+        lse: worst(problem, &outcome.lse, &expected.lse, |_| case.tol.lse),
+    };
+    let status = if verdict.passes() { Status::Pass } else { Status::Fail(verdict.to_string()) };
+    CaseReport { case: case.name.clone(), status, worst_o: verdict.o.ratio, worst_lse: verdict.lse.ratio }
 }

@@ -112,8 +112,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Case>, serde_json::Error> {
     serde_json::from_str::<Manifest>(&without_constants(text)).map(|manifest| manifest.cases)
 }
 
-/// JSON has no infinities and no NaN, but Python writes them all the same, as in the largest |expected| of a case
-/// without keys. No field that is read here may hold one, so null will do.
+/// JSON has no infinities and no NaN, but Python writes them all the same, as for a sink of -inf. No field that is read
+/// here may hold one (sinks come from the case's file), so null will do.
 fn without_constants(text: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     // Every other part between quotes is a string; a quote behind an odd number of backslashes belongs to it.

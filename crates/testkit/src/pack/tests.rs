@@ -76,7 +76,7 @@ fn wrong_results_fail() {
         })
         .unwrap();
         assert!(matches!(report.status, Status::Fail(_)), "{report:?}");
-        assert!(report.worst_o > 1.0 || report.worst_lse > 1.0, "{report:?}");
+        assert!(!(report.worst_o <= 1.0 && report.worst_lse <= 1.0), "{report:?}");
     }
 }
 
@@ -225,7 +225,7 @@ fn a_manifest_that_is_none_or_leaves_the_pack_is_an_error() {
         let message = Pack::open(&folder.0).unwrap_err().to_string();
         assert!(message.contains("wanted the manifest of a pack"), "{message}");
     }
-    for file in ["../a.safetensors", "/a.safetensors", "x/../../a.safetensors", "."] {
+    for file in ["../a.safetensors", "/a.safetensors", "x/../../a.safetensors", "./.."] {
         fs::write(folder.join("manifest.json"), MINIMAL.replace("a.safetensors", file)).unwrap();
         let message = Pack::open(&folder.0).unwrap_err().to_string();
         assert!(message.contains("wanted a path inside the pack") && message.contains("\"a\""), "{message}");

@@ -1,0 +1,15 @@
+//! Faults that users of other attention libraries reported, as small cases with their right values, and the rules about
+//! masks, lengths, non-finite values, strides and errors that those reports taught.
+//!
+//! A test named `aNN_..` takes its right value from outside this workspace: by hand, or from a definition written out
+//! in the test. Each runs on the oracle and on every CPU rung, with default tiles, with tiles of two keys, and with the
+//! keys split, into buffers that start as canaries.
+
+mod common;
+mod errors;
+mod lengths;
+mod masks;
+mod merge;
+mod non_finite;
+mod options;
+mod strides;
