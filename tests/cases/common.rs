@@ -205,7 +205,8 @@ pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> 
         for h in 0..problem.heads() {
             let row = |a: &ArrayD<f64>, head: usize, row: usize| {
                 let a = if problem.is_packed() { a.view() } else { a.index_axis(Axis(0), b) };
-                a.index_axis(Axis(0), head).index_axis(Axis(0), row).to_vec()
+                let row: Vec<f64> = a.index_axis(Axis(0), head).index_axis(Axis(0), row).iter().copied().collect();
+                row
             };
             let keys: Vec<_> = sequence.k.clone().map(|j| (row(&k, h / group, j), row(&v, h / group, j))).collect();
             for (i, at) in sequence.q.clone().enumerate() {

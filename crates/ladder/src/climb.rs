@@ -2,11 +2,11 @@
 
 use crate::cli::{self, ClimbArgs};
 use crate::input::{Input, Shape, check_problem_memory};
-use crate::measure::{Measured, Row, measure};
+use crate::measure::{Measured, RUNS, Row, measure};
 use crate::{format, report};
 use anyhow::{Context, Result, ensure};
 use attention::{Mask, Problem};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Cell;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -75,15 +75,15 @@ impl Climb {
     /// The headings of the table.
     pub(crate) const COLUMNS: [&'static str; 10] = [
         "rung",
-        "error/tol",
-        "vs below",
+        "error\n/tol",
+        "vs\nbelow",
         "time",
-        "threads",
-        "GFLOP/s",
-        "x naive",
-        "extra mem",
-        "HBM counted",
-        "HBM formula",
+        "thr.",
+        "GFLOP\n/s",
+        "x\nnaive",
+        "extra\nmemory",
+        "HBM\ncounted",
+        "HBM\nformula",
     ];
 
     /// The cells of the table, a row for each rung.
@@ -119,13 +119,12 @@ impl Climb {
 
     /// What the columns mean.
     pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
-        let runs = self.rows.iter().filter_map(|row| row.result.as_ref().ok()).map(|m| m.runs).max().unwrap_or(0);
         [
-            "error/tol, vs below: worst error of o and lse against the f64 oracle and the rung before; up to 1 is rounding."
+            "error/tol: worst error of o and lse against the f64 oracle, vs below: against the rung before; 1 is the limit."
                 .into(),
             format!(
-                "time: median of up to {runs} runs. GFLOP/s: 2(d + d_v) a visible query-key pair. extra mem: beyond inputs and \
-                 outputs."
+                "time: median of {RUNS} runs (fewer if slow), in thr. threads. GFLOP/s: 2(d + d_v) for each visible query-key \
+                 pair. extra memory: beyond inputs and outputs."
             ),
             format!(
                 "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts.",
@@ -135,12 +134,8 @@ impl Climb {
     }
 
     fn text(&self, args: &ClimbArgs) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(Self::COLUMNS).add_rows(self.cells());
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let rows = self.cells().into_iter().map(|cells| cells.into_iter().map(Cell::new).collect());
+        let table = format::table(Self::COLUMNS, rows);
         format!("{}\n{table}\n{}", self.used, self.legend(args).join("\n"))
     }
 

@@ -1,9 +1,10 @@
 //! `ladder conform`: rungs on a conformance pack.
 
 use crate::cli::{self, ConformArgs};
+use crate::format;
 use anyhow::{Result, anyhow, ensure};
 use attention::{Attention, oracle};
-use comfy_table::{Cell, Color, Table, presets};
+use comfy_table::{Cell, Color};
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::registry::{self, ORACLE, RUNGS};
 use serde_json::json;
@@ -64,13 +65,14 @@ fn pairs<'a>(
 }
 
 fn text(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["case"].into_iter().chain(contestants.iter().map(|rung| rung.name())));
-    for reports in results {
-        let name = reports.first().map_or("", |report| &report.case);
-        table.add_row([Cell::new(name)].into_iter().chain(reports.iter().map(cell)));
-    }
+    let header = ["case"].into_iter().chain(contestants.iter().map(|rung| rung.name()));
+    let table = format::table(
+        header,
+        results.iter().map(|reports| {
+            let name = reports.first().map_or("", |report| &report.case);
+            [Cell::new(name)].into_iter().chain(reports.iter().map(cell)).collect()
+        }),
+    );
     let totals = contestants.iter().enumerate().map(|(place, rung)| {
         let count = |wanted: fn(&Status) -> bool| results.iter().filter(|row| wanted(&row[place].status)).count();
         format!(
@@ -87,12 +89,13 @@ fn text(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> Stri
 
 fn cell(report: &CaseReport) -> Cell {
     let worst = report.worst_o.max(report.worst_lse);
-    match &report.status {
-        Status::Pass => Cell::new(format!("pass {worst:.2}")).fg(Color::Green),
-        Status::Fail(_) if worst.is_nan() => Cell::new("FAIL").fg(Color::Red),
-        Status::Fail(_) => Cell::new(format!("FAIL {worst:.2}")).fg(Color::Red),
-        Status::Unsupported(_) => Cell::new("unsupported"),
-    }
+    let (text, color) = match &report.status {
+        Status::Pass => (format!("pass {worst:.2}"), Color::Green),
+        Status::Fail(_) if worst.is_nan() => ("FAIL".into(), Color::Red),
+        Status::Fail(_) => (format!("FAIL {worst:.2}"), Color::Red),
+        Status::Unsupported(_) => ("unsupported".into(), Color::Reset),
+    };
+    if format::colors() { Cell::new(text).fg(color) } else { Cell::new(text) }
 }
 
 fn json(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> String {

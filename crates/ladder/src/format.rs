@@ -1,6 +1,31 @@
 //! Numbers and names as people read them.
 
 use attention::Mask;
+use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use std::env;
+use std::io::{self, IsTerminal};
+
+/// A line under the header and another between columns: a climb fits 80 columns, and copies well.
+const STYLE: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction('│'))
+    .header_separator(LineStyle::none().fill('─').junction('┼'))
+    .content_lines(ContentLineStyle::none().junction('│'));
+
+/// Whether an answer may have colours: only on a terminal, and not where NO_COLOR is set.
+pub(crate) fn colors() -> bool {
+    io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A table whose first column is names and whose others are numbers.
+pub(crate) fn table<'a>(header: impl IntoIterator<Item = &'a str>, rows: impl IntoIterator<Item = Vec<Cell>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE).set_header(header).add_rows(rows);
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 0));
+        column.set_cell_alignment(if place == 0 { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table
+}
 
 /// Bytes in the largest binary unit that leaves at least one.
 pub(crate) fn bytes(bytes: f64) -> String {

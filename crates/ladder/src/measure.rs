@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use testkit::{Verdict, judge, judge_against};
 
 /// Most runs that a median is taken over.
-const RUNS: usize = 5;
+pub(crate) const RUNS: usize = 5;
 
 /// No further run starts once they have taken this long together.
 const PATIENCE: Duration = Duration::from_secs(3);

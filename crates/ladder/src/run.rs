@@ -19,8 +19,11 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let attention = registry::attention(&args.rung, args.machine.settings())
         .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
     let start = Instant::now();
-    let output = attention.forward(&problem).context(attention.name())?;
+    let mut output = attention.forward(&problem).context(attention.name())?;
     let seconds = start.elapsed().as_secs_f64();
+    if input.unbatched {
+        output = without_batch_axis(output);
+    }
     let empty_rows = output.lse.iter().filter(|lse| **lse == f32::NEG_INFINITY).count();
     let not_finite = output.o.view().to_f64().iter().filter(|o| !o.is_finite()).count();
     let summary = if args.json {
@@ -29,8 +32,8 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
             "input": input.label,
             "output": args.output.as_ref().map(|path| path.display().to_string()),
             "dtype": problem.dtype().to_string(),
-            "o_shape": problem.o_shape(),
-            "lse_shape": problem.lse_shape(),
+            "o_shape": output.o.shape(),
+            "lse_shape": output.lse.shape(),
             "mask": format::mask(args.mask),
             "threads": rayon::current_num_threads(),
             "seconds": seconds,
@@ -49,33 +52,33 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
             format::mask(args.mask),
             format::seconds(seconds),
             rayon::current_num_threads(),
-            problem.o_shape(),
-            problem.lse_shape(),
+            output.o.shape(),
+            output.lse.shape(),
         )
     };
     if let Some(path) = &args.output {
-        write(path, output, input.unbatched)?;
+        write(path, output)?;
     }
     cli::print(&summary)?;
     Ok(true)
 }
 
-/// Writes o and lse, without the batch axis that the input did not have.
-fn write(path: &Path, output: Output, unbatched: bool) -> Result<()> {
-    let Output { mut o, mut lse } = output;
-    if unbatched {
-        o = match o {
-            Tensor::F32(o) => o.index_axis_move(Axis(0), 0).into(),
-            Tensor::F64(o) => o.index_axis_move(Axis(0), 0).into(),
-            Tensor::F16(o) => o.index_axis_move(Axis(0), 0).into(),
-            Tensor::Bf16(o) => o.index_axis_move(Axis(0), 0).into(),
-            Tensor::E4m3(_) => unreachable!("an output is never E4m3"),
-        };
-        lse = lse.index_axis_move(Axis(0), 0);
-    }
+/// The same output of a batch of one, without its first axis.
+fn without_batch_axis(output: Output) -> Output {
+    let o = match output.o {
+        Tensor::F32(o) => o.index_axis_move(Axis(0), 0).into(),
+        Tensor::F64(o) => o.index_axis_move(Axis(0), 0).into(),
+        Tensor::F16(o) => o.index_axis_move(Axis(0), 0).into(),
+        Tensor::Bf16(o) => o.index_axis_move(Axis(0), 0).into(),
+        Tensor::E4m3(_) => unreachable!("an output is never E4m3"),
+    };
+    Output { o, lse: output.lse.index_axis_move(Axis(0), 0) }
+}
+
+fn write(path: &Path, output: Output) -> Result<()> {
     let tensors = BTreeMap::from([
-        ("o".to_string(), FileTensor::Float(o)),
-        ("lse".to_string(), FileTensor::from(Tensor::F32(lse))),
+        ("o".to_string(), FileTensor::Float(output.o)),
+        ("lse".to_string(), FileTensor::from(Tensor::F32(output.lse))),
     ]);
     Ok(write_safetensors(path, &tensors, &HashMap::new())?)
 }
