@@ -2,7 +2,9 @@
 
 use crate::common::{Dims, Tensors, bits, canaries, dims, rungs};
 use attention::AttentionError::{self, DType as WrongDType, Shape, Unsupported, Value};
-use attention::{Attention, Batch, DType, E4m3, Kv, Mask, NoMeter, Options, OutputMut, Problem, TensorView, TensorViewMut};
+use attention::{
+    Attention, Batch, DType, E4m3, Kv, Mask, NoMeter, Options, OutputMut, Problem, TensorView, TensorViewMut,
+};
 use fa1::Fa1;
 use fa2::Fa2;
 use ndarray::{Array1, Array2, Array4, ArrayD, ArrayView4, ArrayViewD, IxDyn, arr1};
@@ -37,9 +39,12 @@ fn problem<'a>(
     Problem::new(q.view(), Kv::Contiguous { k: k.view().into(), v: v.view().into() }, batch, Options::default())
 }
 
+/// What is wrong, the shapes of q, k and v, and the tensor to name.
+type Case = (&'static str, &'static [usize], &'static [usize], &'static [usize], &'static str);
+
 #[test]
 fn shapes_that_do_not_fit_name_the_tensor() {
-    let cases: &[(&str, &[usize], &[usize], &[usize], &str)] = &[
+    let cases: &[Case] = &[
         ("q of rank 3", &[2, 3, 4], &[1, 2, 5, 4], &[1, 2, 5, 4], "q"),
         ("q of rank 5", &[1, 1, 2, 3, 4], &[1, 2, 5, 4], &[1, 2, 5, 4], "q"),
         ("k of rank 3", &[1, 2, 3, 4], &[2, 5, 4], &[1, 2, 5, 4], "k"),
@@ -68,7 +73,14 @@ fn shapes_that_do_not_fit_name_the_tensor() {
     assert_error("packed v of another length", problem(&q, &k, &zeros(&[2, 6, 4]), cu), ("shape", "v"));
     assert_error("packed d = 0", problem(&zeros(&[2, 3, 0]), &zeros(&[2, 5, 0]), &k, cu), ("shape", "q"));
     let found = problem(&zeros(&[1, 3, 3, 4]), &zeros(&[1, 2, 5, 4]), &zeros(&[1, 2, 5, 4]), Batch::Dense).unwrap_err();
-    assert!(matches!(&found, Shape { found, wanted, .. } if found == &[1, 2, 5, 4] && wanted.contains("3 heads")), "{found}");
+    assert!(
+        matches!(&found, Shape { found, wanted, .. } if found == &[1, 2, 5, 4] && wanted.contains("3 heads")),
+        "{found}"
+    );
+}
+
+fn packed<'a>(cu_seqlens_q: &'a [i32], cu_seqlens_k: &'a [i32]) -> Batch<'a> {
+    Batch::Packed { cu_seqlens_q, cu_seqlens_k }
 }
 
 #[test]
@@ -87,7 +99,6 @@ fn lengths_out_of_range_are_errors() {
     assert!(problem(&q, &k, &k, Batch::KeyLens(&[0, 5])).is_ok());
 
     let (q, k) = (zeros(&[2, 6, 4]), zeros(&[2, 9, 4]));
-    let packed = |q_lens, k_lens| Batch::Packed { cu_seqlens_q: q_lens, cu_seqlens_k: k_lens };
     for bad in [&[][..], &[1, 6], &[-1, 6], &[0, 4, 3], &[0, 7], &[0, 6, 7], &[0, 3, -3], &[0, i32::MAX]] {
         let k_lens: Vec<i32> = vec![0; bad.len()];
         assert_error(&format!("q {bad:?}"), problem(&q, &k, &k, packed(bad, &k_lens)), ("value", "cu_seqlens_q"));
@@ -139,16 +150,17 @@ fn what_no_rung_takes_is_refused_by_the_problem() {
     assert_error("paged", refused, ("unsupported", "Problem"));
 }
 
+fn check<'a>(tensors: &'a Tensors, what: &str, options: Options<'a>, wanted: Option<(&str, &str)>) {
+    let result = Problem::dense(tensors.q.view(), tensors.k.view(), tensors.v.view(), options);
+    match wanted {
+        Some(wanted) => assert_error(what, result, wanted),
+        None => assert!(result.is_ok(), "{what}: {result:?}"),
+    }
+}
+
 #[test]
 fn options_out_of_range_are_errors() {
     let tensors = Tensors::flat(Dims { batch: 2, heads: 4, kv_heads: 2, d: 8, ..dims(3, 5) });
-    let check = |what: &str, options: Options, wanted: Option<(&str, &str)>| {
-        let result = Problem::dense(tensors.q.view(), tensors.k.view(), tensors.v.view(), options);
-        match wanted {
-            Some(wanted) => assert_error(what, result, wanted),
-            None => assert!(result.is_ok(), "{what}: {result:?}"),
-        }
-    };
     for (softcap, right) in [
         (0.0, true),
         (1e-30, true),
@@ -161,7 +173,7 @@ fn options_out_of_range_are_errors() {
         (1e39, false),
     ] {
         let options = Options { softcap, ..Options::default() };
-        check(&format!("softcap {softcap}"), options, (!right).then_some(("value", "softcap")));
+        check(&tensors, &format!("softcap {softcap}"), options, (!right).then_some(("value", "softcap")));
     }
     for (scale, right) in [
         (0.0, true),
@@ -175,7 +187,7 @@ fn options_out_of_range_are_errors() {
         (-1e39, false),
     ] {
         let options = Options { scale: Some(scale), ..Options::default() };
-        check(&format!("scale {scale}"), options, (!right).then_some(("value", "scale")));
+        check(&tensors, &format!("scale {scale}"), options, (!right).then_some(("value", "scale")));
     }
     for (shape, right) in [
         (&[4][..], true),
@@ -189,17 +201,17 @@ fn options_out_of_range_are_errors() {
     ] {
         let slopes = zeros(shape);
         let options = Options { alibi_slopes: Some(slopes.view()), ..Options::default() };
-        check(&format!("slopes {shape:?}"), options, (!right).then_some(("shape", "alibi_slopes")));
+        check(&tensors, &format!("slopes {shape:?}"), options, (!right).then_some(("shape", "alibi_slopes")));
     }
     for slope in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let slopes = arr1(&[0.0, 0.0, slope, 0.0]).into_dyn();
         let options = Options { alibi_slopes: Some(slopes.view()), ..Options::default() };
-        check(&format!("slope {slope}"), options, Some(("value", "alibi_slopes")));
+        check(&tensors, &format!("slope {slope}"), options, Some(("value", "alibi_slopes")));
     }
     for (len, right) in [(4, true), (2, false), (1, false), (0, false), (8, false)] {
         let sinks = Array1::zeros(len);
         let options = Options { sinks: Some(sinks.view()), ..Options::default() };
-        check(&format!("{len} sinks"), options, (!right).then_some(("shape", "sinks")));
+        check(&tensors, &format!("{len} sinks"), options, (!right).then_some(("shape", "sinks")));
     }
     for (shape, right) in [
         ((1, 1, 3, 5), true),
@@ -215,7 +227,7 @@ fn options_out_of_range_are_errors() {
     ] {
         let bias = Array4::zeros(shape);
         let options = Options { bias: Some(bias.view()), ..Options::default() };
-        check(&format!("bias {shape:?}"), options, (!right).then_some(("shape", "bias")));
+        check(&tensors, &format!("bias {shape:?}"), options, (!right).then_some(("shape", "bias")));
     }
     let (cu_q, cu_k) = ([0, 2, 3], [0, 1, 5]);
     let rank_3 = |a| ArrayView4::index_axis_move(a, ndarray::Axis(0), 0);

@@ -1,7 +1,8 @@
 //! Empty, short, odd and ragged lengths, head sizes, packed sequences.
 
 use crate::common::{
-    CANARY_O, Dims, Tensors, assert_same_bits, bits, dims, expect_definition, expect_rows, o, run_all,
+    CANARY_O, Dims, Tensors, assert_same_bits, bits, dims, expect_definition, expect_rows, expect_rows_within, o,
+    run_all,
 };
 use attention::{Attention, AttentionError, Batch, Kv, Mask, Options, Output, Problem};
 use ndarray::{Array4, Axis, s};
@@ -190,9 +191,10 @@ fn a36_batch_neighbours_change_no_bit() {
 fn a40_more_keys_than_sixteen_bits_count() {
     let mut tensors = Tensors::flat(dims(1, 33728));
     tensors.v.fill(1.0);
-    expect_rows(&tensors.problem(Options::default()), &[(1.0, 10.4261)]);
+    // Rung 1 adds 33728 weights that are each rounded the same way, which drifts by 4e-6.
+    expect_rows_within(1e-5, &tensors.problem(Options::default()), &[(1.0, 10.4261)]);
     let tensors = Tensors { k: Array4::zeros((1, 1, 70000, 1)), v: Array4::ones((1, 1, 70000, 1)), ..tensors };
-    expect_rows(&tensors.problem(masked(Mask::Causal)), &[(1.0, 70000f64.ln())]);
+    expect_rows_within(2e-5, &tensors.problem(masked(Mask::Causal)), &[(1.0, 70000f64.ln())]);
 }
 
 /// Packed sequences come out with the bits they have alone, whatever stands around them.
@@ -203,9 +205,8 @@ fn packed_sequences_equal_themselves_alone() {
     for mask in [Mask::Full, Mask::Causal, Mask::window(3, 1)] {
         let together = run_all(&all.packed(&cu_q, &cu_k, masked(mask)));
         for b in 0..5 {
-            let cut = |a: &Array4<f32>, cu: &[i32]| {
-                a.slice(s![.., .., cu[b] as usize..cu[b + 1] as usize, ..]).to_owned()
-            };
+            let cut =
+                |a: &Array4<f32>, cu: &[i32]| a.slice(s![.., .., cu[b] as usize..cu[b + 1] as usize, ..]).to_owned();
             let alone = Tensors { q: cut(&all.q, &cu_q), k: cut(&all.k, &cu_k), v: cut(&all.v, &cu_k) };
             let rows = cu_q[b] as usize..cu_q[b + 1] as usize;
             for ((name, together), (_, alone)) in together.iter().zip(run_all(&alone.problem(masked(mask)))) {

@@ -8,6 +8,9 @@ use std::ops::Range;
 /// One score is computed in this order: `s = scale * (q . k)`; with a soft cap `s = cap * tanh(s / cap)`;
 /// `s -= slope * |i + off - j|` (ALiBi); `s += bias`; then the mask. Here `i` is the query row, `j` the key, and
 /// `off = k_len - q_len` of the sequence, so that the last query sits on the last key.
+///
+/// ndarray's views are invariant in their lifetime: write a function that makes options as `fn f<'a>() -> Options<'a>`,
+/// since `Options<'static>` fits no shorter-lived tensor.
 #[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
     /// Factor of q . k. `None` is `1/sqrt(d)`; zero, negative and tiny values are used as given.

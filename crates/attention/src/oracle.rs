@@ -1,10 +1,12 @@
 //! The f64 oracle: attention written so plainly that it can be believed, and slowly.
 //!
-//! It visits one query and one key at a time, without tiles, in f64 from the inputs as they are stored. It shares no
+//! It visits one query and one key at a time, without tiles, in f64 from the inputs as they are stored; only rows run in
+//! parallel. It shares no
 //! mask and no score with the rungs, so that a fault there cannot hide here. Besides the result it returns what the
 //! error rule needs to say how far a correct f32 computation may be from it.
 
 use crate::{Attention, AttentionError, Mask, OutputMut, Problem};
+use ndarray::parallel::prelude::*;
 use ndarray::{Array1, ArrayD, ArrayView1, ArrayView2, Axis, IxDyn, Slice};
 
 /// The oracle as a rung.
@@ -32,6 +34,8 @@ pub struct Truth {
     pub reach: ArrayD<f64>,
     /// Largest |v| of the keys that the row sees.
     pub v_max: ArrayD<f64>,
+    /// How many keys the row sees.
+    pub keys: ArrayD<f64>,
 }
 
 /// The true result of one row.
@@ -43,6 +47,7 @@ struct Row {
     s_max: f64,
     reach: f64,
     v_max: f64,
+    keys: f64,
 }
 
 /// One score, and the sum of magnitudes it was made of.
@@ -64,6 +69,7 @@ pub fn truth(problem: &Problem) -> Truth {
         s_max: flat(0.0),
         reach: flat(0.0),
         v_max: flat(0.0),
+        keys: flat(0.0),
     };
     let group = problem.heads() / problem.kv_heads();
     for (b, sequence) in problem.sequences().iter().enumerate() {
@@ -73,8 +79,10 @@ pub fn truth(problem: &Problem) -> Truth {
                 matrix(&k, problem, b, h / group, &sequence.k),
                 matrix(&v, problem, b, h / group, &sequence.k),
             );
-            for i in 0..sequence.q.len() {
-                let row = row(problem, (b, h, i), q, k, v);
+            let k_norms: Vec<f64> = k.rows().into_iter().map(norm).collect();
+            let rows: Vec<Row> =
+                (0..sequence.q.len()).into_par_iter().map(|i| row(problem, (b, h, i), q, (k, &k_norms), v)).collect();
+            for (i, row) in rows.into_iter().enumerate() {
                 let at = sequence.q.start + i;
                 let at = if problem.is_packed() { vec![h, at] } else { vec![b, h, at] };
                 truth.set(&at, row);
@@ -106,19 +114,20 @@ fn row(
     problem: &Problem,
     (b, h, i): (usize, usize, usize),
     q: ArrayView2<f64>,
-    k: ArrayView2<f64>,
+    (k, k_norms): (ArrayView2<f64>, &[f64]),
     v: ArrayView2<f64>,
 ) -> Row {
-    let (q_len, k_len) = (q.nrows(), k.nrows());
+    let (q_len, k_len, q_norm) = (q.nrows(), k.nrows(), norm(q.row(i)));
     let scores: Vec<(usize, Score)> = (0..k_len)
         .filter_map(|j| {
-            let score = score(problem, (b, h), (i, q_len, q.row(i)), (j, k_len, k.row(j)))?;
+            let product = || (q.row(i).dot(&k.row(j)), q_norm * k_norms[j]);
+            let score = score(problem, (b, h), (i, q_len), (j, k_len), product)?;
             Some((j, score))
         })
         .collect();
     let zeros = || Array1::<f64>::zeros(v.ncols());
     let (o, spread, v_norm) = (zeros(), zeros(), zeros());
-    let mut row = Row { o, lse: f64::NEG_INFINITY, spread, v_norm, s_max: 0.0, reach: 0.0, v_max: 0.0 };
+    let mut row = Row { o, lse: f64::NEG_INFINITY, spread, v_norm, s_max: 0.0, reach: 0.0, v_max: 0.0, keys: 0.0 };
     if scores.is_empty() {
         return row;
     }
@@ -126,6 +135,7 @@ fn row(
     let l: f64 = scores.iter().map(|(_, score)| (score.s - m).exp()).sum();
     row.lse = m + l.ln();
     let sink = problem.options().sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[h]));
+    row.keys = scores.len() as f64;
     let kept = kept_beside(sink, row.lse);
     for (j, Score { s, reach }) in scores {
         let p = (s - m).exp() / l * kept;
@@ -143,12 +153,18 @@ fn row(
     row
 }
 
+fn norm(row: ArrayView1<f64>) -> f64 {
+    row.dot(&row).sqrt()
+}
+
 /// The score of a pair, or `None` if the query does not see the key or the score is -inf, which comes to the same.
+/// `product` gives `q . k` and `|q| |k|`.
 fn score(
     problem: &Problem,
     (b, h): (usize, usize),
-    (i, q_len, q): (usize, usize, ArrayView1<f64>),
-    (j, k_len, k): (usize, usize, ArrayView1<f64>),
+    (i, q_len): (usize, usize),
+    (j, k_len): (usize, usize),
+    product: impl Fn() -> (f64, f64),
 ) -> Option<Score> {
     let options = problem.options();
     // The key's distance from the query's own position, negative for the past.
@@ -163,8 +179,9 @@ fn score(
     if !sees {
         return None;
     }
-    let mut s = problem.scale() * q.dot(&k);
-    let mut reach = problem.scale().abs() * (q.dot(&q) * k.dot(&k)).sqrt();
+    let (dot, norms) = product();
+    let mut s = problem.scale() * dot;
+    let mut reach = problem.scale().abs() * norms;
     if options.softcap > 0.0 {
         s = options.softcap * (s / options.softcap).tanh();
     }
@@ -208,6 +225,7 @@ impl Truth {
         self.s_max[at] = row.s_max;
         self.reach[at] = row.reach;
         self.v_max[at] = row.v_max;
+        self.keys[at] = row.keys;
     }
 }
 

@@ -4,10 +4,12 @@ use crate::cli::{ScoreArgs, ShapeArgs};
 use crate::{format, memory};
 use anyhow::{Result, bail, ensure};
 use attention::{AttentionError, Batch, Kv, Mask, Options, Problem, Tensor, TensorView};
-use ndarray::{Array, Array1, Array4, ArrayD, Axis, Ix1, Ix4, IxDyn};
-use std::f64::consts::TAU;
+use ndarray::{Array, Array1, Array4, ArrayD, Axis, Ix1, Ix4};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use std::path::Path;
 use testkit::files::{TensorFile, read_safetensors, safetensors_from_bytes};
+use testkit::problems::normal;
 
 static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.safetensors");
 
@@ -93,9 +95,8 @@ impl Input {
     /// Standard normal F32 data.
     pub(crate) fn random(shape: Shape, mask: Mask, score: ScoreArgs) -> Self {
         let Shape { batch, heads, kv_heads, n, d } = shape;
-        let mut normal = Normal { state: SEED };
-        let mut tensor =
-            |heads| Tensor::F32(Array::from_shape_simple_fn(IxDyn(&[batch, heads, n, d]), || normal.next()));
+        let mut rng = StdRng::seed_from_u64(SEED);
+        let mut tensor = |heads| Tensor::F32(normal(&mut rng, &[batch, heads, n, d]).mapv(|x| x as f32));
         Input {
             label: format!("random N(0, 1), seed {SEED}"),
             q: tensor(heads),
@@ -217,26 +218,4 @@ fn of_rank<D: ndarray::Dimension>(file: &TensorFile, name: &str, array: ArrayD<f
     let found = array.shape().to_vec();
     let wanted = D::NDIM.unwrap_or_default();
     array.into_dimensionality().or_else(|_| bail!("{}: {name}: found shape {found:?}, wanted rank {wanted}", file.file))
-}
-
-/// Standard normal numbers: SplitMix64 for the bits, Box and Muller for the bell.
-struct Normal {
-    state: u64,
-}
-
-impl Normal {
-    fn next(&mut self) -> f32 {
-        // From (0, 1], so that the logarithm is finite.
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        (radius * (TAU * self.uniform()).cos()) as f32
-    }
-
-    /// Uniform in [0, 1).
-    fn uniform(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }

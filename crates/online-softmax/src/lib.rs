@@ -68,7 +68,7 @@ impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         self.supports(problem)?;
-        out.heads(problem)?.into_par_iter().for_each(|out| {
+        out.heads(problem)?.into_par_iter().filter(|out| !out.rows.is_empty()).for_each(|out| {
             self.head(&problem.head(out.sequence, out.head), out);
         });
         Ok(())

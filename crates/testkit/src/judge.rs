@@ -2,14 +2,14 @@
 //!
 //! Per element of o, against the oracle on the inputs as they are stored:
 //!
-//! `tol = 6 u sqrt(sum_j p_j^2 v_j^2) + u_o |o| + (2^-20 (1 + max|s|) + 2^-23 reach) max|v|`
+//! `tol = 6 u sqrt(sum_j p_j^2 v_j^2) + u_o |o| + (2^-20 (1 + max|s|) + 2^-23 reach + 2^-24 sqrt(n)) max|v|`
 //!
 //! The first term is a random walk of weights P rounded before `P V`: u is 2^-11 for F16, 2^-9 for BF16 (half the
 //! worst case: random errors do not all line up) and 0 for F32, which every CPU rung keeps. The second is the one
 //! rounding of the result, at its worst case: u_o is 2^-11 for F16, 2^-8 for BF16, 0 for F32. The third is what f32
 //! scores, powers and sums lose; `reach` is the largest sum of magnitudes that cancel in a score of the row (a q and a k
-//! of norm 1000 may be all but orthogonal, and their f32 product still errs by their size). A type's subnormals add half
-//! their spacing where relative error ends.
+//! of norm 1000 may be all but orthogonal, and their f32 product still errs by their size), and n the keys that the row
+//! sees, whose sum wanders by sqrt(n) half ulps. A type's subnormals add half their spacing where relative error ends.
 //!
 //! lse must be within 1e-5, absolute plus relative, and 2^-23 reach.
 //!
@@ -101,7 +101,7 @@ struct Rule<'a> {
 
 impl Rule<'_> {
     fn o(&self, at: &[usize]) -> f64 {
-        let Truth { o, spread, v_norm, s_max, reach, v_max, .. } = self.truth;
+        let Truth { o, spread, v_norm, s_max, reach, v_max, keys, .. } = self.truth;
         let row = &at[..at.len() - 1];
         let (u, u_subnormal) = match self.weights {
             DType::F16 => (f64::powi(2.0, -11), f64::powi(2.0, -25)),
@@ -111,7 +111,10 @@ impl Rule<'_> {
         };
         6.0 * (u * spread[at] + u_subnormal * v_norm[at])
             + half_ulp(self.output, o[at])
-            + (f64::powi(2.0, -20) * (1.0 + s_max[row]) + f64::powi(2.0, -23) * reach[row]) * v_max[row]
+            + (f64::powi(2.0, -20) * (1.0 + s_max[row])
+                + f64::powi(2.0, -23) * reach[row]
+                + f64::powi(2.0, -24) * keys[row].sqrt())
+                * v_max[row]
     }
 
     fn lse(&self, at: &[usize]) -> f64 {
