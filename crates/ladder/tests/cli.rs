@@ -125,6 +125,21 @@ fn a_climb_without_a_verb_checks_every_rung_on_the_real_layer() {
 }
 
 #[test]
+fn extra_memory_grows_with_n_squared_in_naive_and_no_faster_than_n_in_the_tiled_rungs() {
+    let peaks = |n: &str| {
+        let climb = json(&["climb", "--n", n, "--d", "64", "--heads", "1", "--threads", "1", "--json"]);
+        let peak = |rung| {
+            let row = climb["rungs"].as_array().unwrap().iter().find(|row| row["rung"] == rung).unwrap();
+            row["peak_extra_bytes"].as_f64().unwrap()
+        };
+        ["naive", "fa1", "fa2"].map(peak)
+    };
+    let ([naive, fa1, fa2], [naive_4, fa1_4, fa2_4]) = (peaks("512"), peaks("2048"));
+    assert!((12.0..16.5).contains(&(naive_4 / naive)), "naive: {naive} and {naive_4}");
+    assert!(fa1_4 / fa1 < 4.5 && fa2_4 / fa2 < 4.5, "fa1: {fa1} and {fa1_4}, fa2: {fa2} and {fa2_4}");
+}
+
+#[test]
 fn the_table_of_a_climb_names_rungs_and_columns() {
     let table = answer(&["climb", "--n", "33", "--d", "8", "--heads", "6", "--kv-heads", "2", "--mask", "window:4,-1"]);
     for word in rungs().chain(["[1, 6, 33, 8]", "window:4,-1", "/tol", "GFLOP", "counted"]) {
