@@ -2,6 +2,7 @@
 
 use crate::F32;
 use attention::{AttentionError, LSE_BYTES, Problem, Traffic};
+use std::ops::Range;
 
 /// Rows and keys of a tile: B_r and B_c of the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ impl Blocks {
         }
         Ok(Blocks { rows: keys.min(d), keys })
     }
+}
+
+/// The ranges that divide `0..len` into tiles of `tile`, the last perhaps shorter: lines 3 and 4.
+///
+/// ```
+/// assert_eq!(fa1::tiles(5, 2).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
+/// ```
+pub fn tiles(len: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(tile).map(move |start| start..len.min(start.saturating_add(tile)))
 }
 
 /// The traffic of Algorithm 1, by its own count: k and v once, and for each of the T_c key tiles all of q, o, l, m in

@@ -41,8 +41,13 @@ impl Tiles {
         Ok(Tiles { rows, keys })
     }
 
-    /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`.
-    pub(crate) fn over(self, keys: Range<usize>, k_len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`; none for no keys.
+    ///
+    /// ```
+    /// let tiles = fa2::Tiles { rows: 8, keys: 4 };
+    /// assert_eq!(tiles.over(5..10, 11).collect::<Vec<_>>(), [4..8, 8..11]);
+    /// ```
+    pub fn over(self, keys: Range<usize>, k_len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
         let first = keys.start / self.keys;
         let end = if keys.is_empty() { first } else { keys.end.div_ceil(self.keys) };
         (first..end).map(move |tile| tile * self.keys..k_len.min((tile + 1) * self.keys))

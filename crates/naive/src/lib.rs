@@ -6,19 +6,16 @@
 //!
 //! What it does not do: tile, stream, or skip what the mask hides.
 
-mod softmax;
+mod passes;
 
-pub use softmax::softmax;
+pub use passes::{output, scores, softmax, weights};
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
     supports_f32_arithmetic,
 };
 use ndarray::parallel::prelude::*;
-use ndarray::{Array1, Array2, Axis, Ix2, Zip, s};
-
-/// Rows that one task takes. It divides work among threads and changes no result.
-const BLOCK: usize = 64;
+use ndarray::{Array2, Ix2};
 
 /// Bytes of one element of S or P.
 const F32: usize = size_of::<f32>();
@@ -41,43 +38,30 @@ impl<M: Meter> Naive<M> {
         Naive { meter }
     }
 
-    fn head(&self, head: &Head, out: RowsMut) -> Result<(), AttentionError> {
-        let (q_len, k_len) = (head.q_len, head.k_len);
-        let (q, k, v) = (head.q.load(0..q_len), head.k.load(0..k_len), head.v.load(0..k_len));
+    fn head(&self, head: &Head, mut out: RowsMut) -> Result<(), AttentionError> {
+        let (q_len, k_len, d, d_v) = (head.q_len, head.k_len, head.d(), head.d_v());
         let (size, matrix) = (head.q.dtype().size(), F32 * q_len * k_len);
+        let (mut s, mut p) = (zeros("S", q_len, k_len)?, zeros("P", q_len, k_len)?);
+        self.meter.allocate(2 * matrix);
 
         // Pass 1: S = Q K^T.
-        let mut scores = zeros("S", q_len, k_len)?;
-        self.meter.allocate(matrix);
-        self.meter.read(size * (q.len() + k.len()));
-        scores.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().enumerate().for_each(|(block, s)| {
-            let rows = block * BLOCK..block * BLOCK + s.nrows();
-            head.scores((rows.clone(), q.slice(s![rows, ..])), (0..k_len, k.view()), s);
-        });
+        self.meter.read(size * (q_len + k_len) * d);
+        scores(head, s.view_mut());
         self.meter.write(matrix);
 
-        // Pass 2: P = softmax(S), row by row.
-        let mut weights = zeros("P", q_len, k_len)?;
-        self.meter.allocate(matrix);
-        let mut lse = Array1::zeros(q_len);
+        // Pass 2: P = softmax(S).
         self.meter.read(matrix);
-        Zip::from(scores.rows()).and(weights.rows_mut()).and(&mut lse).par_for_each(|s, p, lse| {
-            *lse = softmax(s, head.sink, p);
-        });
+        let lse = weights(s.view(), head.sink, p.view_mut());
         self.meter.write(matrix + LSE_BYTES * q_len);
 
         // Pass 3: O = P V.
-        self.meter.read(matrix + size * v.len());
-        out.tiles(BLOCK).into_par_iter().for_each(|mut out| {
-            let rows = out.rows.clone();
-            let mut o = Array2::zeros((rows.len(), head.d_v()));
-            let p = weights.slice(s![rows.clone(), ..]);
-            head.accumulate((rows.clone(), p), (0..k_len, v.view()), o.view_mut());
-            for (i, o) in rows.zip(o.rows()) {
-                out.store(i, o, lse[i]);
-            }
-        });
-        self.meter.write(size * q_len * head.d_v());
+        self.meter.read(matrix + size * k_len * d_v);
+        let o = output(head, p.view());
+        for (i, o) in o.rows().into_iter().enumerate() {
+            out.store(i, o, lse[i]);
+        }
+        self.meter.write(size * q_len * d_v);
+
         self.meter.release(2 * matrix);
         Ok(())
     }

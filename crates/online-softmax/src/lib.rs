@@ -14,6 +14,7 @@ use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic,
     supports_f32_arithmetic,
 };
+use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 /// Rows that one task takes. It divides work among threads and changes no result.
@@ -43,18 +44,23 @@ impl<M: Meter> OnlineSoftmax<M> {
         out.tiles(ROWS).into_par_iter().for_each(|mut out| {
             let q = head.q.load(out.rows.clone());
             for (i, q_i) in out.rows.clone().zip(q.rows()) {
-                let visible = head.visible(i);
-                self.meter.read(size * (d + visible.len() * (d + d_v)));
-                let mut state = State::empty(d_v);
-                for j in visible {
-                    state.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
-                }
-                let (o, lse) = state.finish(head.sink);
+                self.meter.read(size * (d + head.visible(i).len() * (d + d_v)));
+                let (o, lse) = stream(head, i, q_i, k.view(), v.view()).finish(head.sink);
                 out.store(i, o.view(), lse);
                 self.meter.write(size * d_v + LSE_BYTES);
             }
         });
     }
+}
+
+/// What row `i` knows after every key that it sees has passed, one at a time. `q_i` is the row's query, `k` and `v` are
+/// the head's, in f32.
+pub fn stream(head: &Head, i: usize, q_i: ArrayView1<f32>, k: ArrayView2<f32>, v: ArrayView2<f32>) -> State {
+    let mut state = State::empty(head.d_v());
+    for j in head.visible(i) {
+        state.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
+    }
+    state
 }
 
 impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
