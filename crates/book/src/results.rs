@@ -1,0 +1,272 @@
+//! Measured numbers, from the files under `book/results`.
+
+use crate::PageError;
+use crate::directive::Directive;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// What a row may hold, and the heading of its column in a table.
+const COLUMNS: [(&str, &str); 15] = [
+    ("who", "who"),
+    ("dtype", "type"),
+    ("head_dim", "d"),
+    ("mask", "mask"),
+    ("batch", "batch"),
+    ("heads", "heads"),
+    ("kv_heads", "kv heads"),
+    ("q_len", "queries"),
+    ("kv_len", "keys"),
+    ("threads", "threads"),
+    ("ms", "ms"),
+    ("ms_burst", "ms (burst)"),
+    ("tflops", "TFLOP/s"),
+    ("tflops_burst", "TFLOP/s (burst)"),
+    ("gbps", "GB/s"),
+];
+
+/// Parts of a machine that are named by their kind alone, in the order in which they are told.
+const MACHINE: [&str; 2] = ["cpu", "gpu"];
+
+/// One file of results: `{"machine": {...}, "date", "commit", "method", "rows": [{"who", "ms", ...}]}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Results {
+    machine: Map<String, Value>,
+    date: String,
+    commit: String,
+    method: String,
+    rows: Vec<Map<String, Value>>,
+}
+
+/// `key=value` pairs that a row must have.
+#[derive(Clone, Debug, Default)]
+struct Conditions(Vec<(String, String)>);
+
+impl Results {
+    /// Reads and checks the file `name` in `folder`.
+    pub(crate) fn load(folder: &Path, name: &str) -> Result<Self, PageError> {
+        let wrong = |what: String| PageError::Results { path: name.into(), what };
+        if !name.ends_with(".json") || name.contains(['/', '\\']) {
+            return Err(wrong("wanted the name of a .json file in book/results".into()));
+        }
+        let text =
+            fs::read_to_string(folder.join(name)).map_err(|error| PageError::File { path: name.into(), error })?;
+        let results: Results = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        for (key, text) in [("date", &results.date), ("commit", &results.commit), ("method", &results.method)] {
+            if text.trim().is_empty() {
+                return Err(wrong(format!("`{key}` is empty")));
+            }
+        }
+        if !MACHINE.iter().any(|part| results.machine.contains_key(*part)) {
+            return Err(wrong("`machine` names neither a cpu nor a gpu".into()));
+        }
+        for (number, row) in (1..).zip(&results.rows) {
+            if let Some(key) = row.keys().find(|key| heading(key).is_err()) {
+                return Err(wrong(format!("row {number} has an unknown column `{key}`; wanted {}", names())));
+            }
+            if let Some((key, value)) = row.iter().find(|(_, value)| !value.is_number() && !value.is_string()) {
+                return Err(wrong(format!("row {number}: `{key}` is {value}, wanted a number or a string")));
+            }
+        }
+        Ok(results)
+    }
+
+    fn matching<'a>(&'a self, conditions: &'a Conditions) -> impl Iterator<Item = &'a Map<String, Value>> {
+        self.rows.iter().filter(|row| conditions.hold(row))
+    }
+
+    /// The one number in `column` of the one row that matches.
+    fn number(&self, file: &str, column: &str, conditions: &Conditions) -> Result<f64, PageError> {
+        heading(column)?;
+        let rows: Vec<_> = self.matching(conditions).collect();
+        let [row] = rows.as_slice() else {
+            return Err(conditions.mismatch(file, rows.len(), "exactly one"));
+        };
+        row.get(column).and_then(Value::as_f64).ok_or_else(|| PageError::Value {
+            path: file.into(),
+            column: column.into(),
+            conditions: conditions.to_string(),
+            found: row.get(column).map_or("absent".into(), Value::to_string),
+        })
+    }
+
+    /// Machine, date, commit and method in one sentence.
+    fn provenance(&self) -> String {
+        let told = MACHINE.iter().filter_map(|part| self.machine.get(*part)).map(text);
+        let others = self.machine.iter().filter(|(key, _)| !MACHINE.contains(&key.as_str()));
+        let machine: Vec<String> = told.chain(others.map(|(key, value)| format!("{key} {}", text(value)))).collect();
+        let Results { date, commit, method, .. } = self;
+        escape(&format!(
+            "Measured on {}; {date}, commit {commit}. {}.",
+            machine.join(", "),
+            method.trim_end_matches('.')
+        ))
+    }
+}
+
+impl Conditions {
+    /// `key=value` words.
+    fn parse(words: &[String], directive: Directive) -> Result<Self, PageError> {
+        let pairs = words.iter().map(|word| {
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| directive.wants(&format!("COLUMN=VALUE in place of `{word}`")))?;
+            heading(key)?;
+            Ok((key.to_owned(), value.to_owned()))
+        });
+        pairs.collect::<Result<_, _>>().map(Conditions)
+    }
+
+    fn hold(&self, row: &Map<String, Value>) -> bool {
+        self.0.iter().all(|(key, wanted)| match row.get(key) {
+            Some(Value::Number(found)) => wanted.parse().ok() == found.as_f64(),
+            Some(Value::String(found)) => found == wanted,
+            _ => false,
+        })
+    }
+
+    fn mismatch(&self, file: &str, found: usize, wanted: &'static str) -> PageError {
+        PageError::Rows { path: file.into(), found, conditions: self.to_string(), wanted }
+    }
+}
+
+impl std::fmt::Display for Conditions {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let pairs: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&pairs.join(" "))
+    }
+}
+
+/// `{{#result FILE COLUMN key=value ...}}`: one number. Returns it and the file.
+pub(crate) fn result(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let words = words(directive)?;
+    let [file, column, conditions @ ..] = words.as_slice() else {
+        return Err(directive.wants("FILE COLUMN key=value ..., for example cpu-climb.json ms who=fa2 q_len=4096"));
+    };
+    let conditions = Conditions::parse(conditions, directive)?;
+    let number = Results::load(folder, file)?.number(file, column, &conditions)?;
+    Ok((three_digits(number), file.clone()))
+}
+
+/// `{{#ratio FILE COLUMN key=value ... over key=value ...}}`: the quotient of two numbers. Conditions before `both`, if
+/// that word is there, hold for the two. Returns the quotient and the file.
+pub(crate) fn ratio(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let wants = || directive.wants("FILE COLUMN [key=value ... both] key=value ... over key=value ...");
+    let words = words(directive)?;
+    let [file, column, rest @ ..] = words.as_slice() else { return Err(wants()) };
+    let (shared, rest) = split_at_word(rest, "both").unwrap_or((&[], rest));
+    let (above, below) = split_at_word(rest, "over").ok_or_else(wants)?;
+    let results = Results::load(folder, file)?;
+    let number = |own: &[String]| {
+        let conditions = Conditions::parse(&[shared, own].concat(), directive)?;
+        results.number(file, column, &conditions)
+    };
+    Ok((three_digits(number(above)? / number(below)?), file.clone()))
+}
+
+/// `{{#results FILE columns=a,b,c where key=value ...}}`: a table of the matching rows and where they come from.
+pub(crate) fn table(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let wants = || directive.wants("FILE columns=COLUMN,COLUMN,... [where key=value ...]");
+    let words = words(directive)?;
+    let [file, columns, rest @ ..] = words.as_slice() else { return Err(wants()) };
+    let columns: Vec<&str> = columns.strip_prefix("columns=").ok_or_else(wants)?.split(',').collect();
+    let conditions = match rest {
+        [] => &[],
+        [word, conditions @ ..] if word == "where" => conditions,
+        _ => return Err(wants()),
+    };
+    let conditions = Conditions::parse(conditions, directive)?;
+    let results = Results::load(folder, file)?;
+    let rows: Vec<_> = results.matching(&conditions).collect();
+    if rows.is_empty() {
+        return Err(conditions.mismatch(file, 0, "at least one"));
+    }
+    let mut markdown = String::from("<figure class=\"results\">\n\n|");
+    let mut rule = String::from("|");
+    for column in &columns {
+        let heading = heading(column)?;
+        if !rows.iter().any(|row| row.contains_key(*column)) {
+            let missing = format!("no row that matches `{conditions}` has `{column}`");
+            return Err(PageError::Results { path: file.clone(), what: missing });
+        }
+        let numeric = rows.iter().filter_map(|row| row.get(*column)).all(Value::is_number);
+        let _ = write!(markdown, " {heading} |");
+        rule.push_str(if numeric { "--:|" } else { ":--|" });
+    }
+    let _ = writeln!(markdown, "\n{rule}");
+    for row in rows {
+        let cells = columns.iter().map(|column| row.get(*column).map_or("–".into(), |value| escape(&text(value))));
+        let _ = writeln!(markdown, "| {} |", cells.collect::<Vec<_>>().join(" | "));
+    }
+    let _ = writeln!(markdown, "\n<figcaption>\n\n{}\n\n</figcaption>\n</figure>", results.provenance());
+    Ok((markdown, file.clone()))
+}
+
+/// `{{#provenance FILE}}`: where the numbers of a file come from.
+pub(crate) fn provenance(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let words = words(directive)?;
+    let [file] = words.as_slice() else { return Err(directive.wants("FILE, for example cpu-climb.json")) };
+    let results = Results::load(folder, file)?;
+    Ok((format!("<div class=\"provenance\">\n\n{}\n\n</div>\n", results.provenance()), file.clone()))
+}
+
+fn split_at_word<'a>(words: &'a [String], word: &str) -> Option<(&'a [String], &'a [String])> {
+    let place = words.iter().position(|found| found == word)?;
+    Some((&words[..place], &words[place + 1..]))
+}
+
+/// The arguments, split at spaces outside double quotes: `who="a peer"` is one word.
+fn words(directive: Directive) -> Result<Vec<String>, PageError> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for c in directive.arguments.chars().chain([' ']) {
+        match c {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+            c => word.push(c),
+        }
+    }
+    if quoted { Err(directive.wants("a closing quote")) } else { Ok(words) }
+}
+
+fn heading(column: &str) -> Result<&'static str, PageError> {
+    let known = COLUMNS.iter().find(|(name, _)| *name == column).map(|(_, heading)| *heading);
+    known.ok_or_else(|| PageError::UnknownColumn { found: column.into(), wanted: names() })
+}
+
+fn names() -> String {
+    COLUMNS.map(|(name, _)| name).join(", ")
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.as_f64().map_or(number.to_string(), three_digits),
+        other => other.to_string(),
+    }
+}
+
+/// Whole numbers as they are; others with three significant digits, but never rounded before the point.
+fn three_digits(number: f64) -> String {
+    if number == number.trunc() {
+        return format!("{number:.0}");
+    }
+    let digits_before_point = number.abs().log10().floor() as i32 + 1;
+    format!("{number:.*}", (3 - digits_before_point).clamp(0, 9) as usize)
+}
+
+/// Text that Markdown and HTML leave as it is.
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' | '<' | '>' | '&' | '#' => {
+                let _ = write!(escaped, "&#{};", u32::from(c));
+            }
+            '\n' => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
