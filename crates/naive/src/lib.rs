@@ -44,6 +44,7 @@ impl<M: Meter> Naive<M> {
         let (mut s, mut p) = (zeros("S", q_len, k_len)?, zeros("P", q_len, k_len)?);
         self.meter.allocate(2 * matrix);
 
+        // ANCHOR: passes
         // Pass 1: S = Q K^T.
         self.meter.read(size * (q_len + k_len) * d);
         scores(head, s.view_mut());
@@ -61,6 +62,7 @@ impl<M: Meter> Naive<M> {
             out.store(i, o, lse[i]);
         }
         self.meter.write(size * q_len * d_v);
+        // ANCHOR_END: passes
 
         self.meter.release(2 * matrix);
         Ok(())

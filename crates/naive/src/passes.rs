@@ -50,6 +50,7 @@ pub fn output(head: &Head, p: ArrayView2<f32>) -> Array2<f32> {
 /// assert_eq!(p, array![0.5, 0.5, 0.0]);
 /// assert_eq!(lse, 1000.0 + 2f32.ln());
 /// ```
+// ANCHOR: softmax
 pub fn softmax(s: ArrayView1<f32>, sink: f32, mut p: ArrayViewMut1<f32>) -> f32 {
     // Three passes over the row: the maximum, the sum, the quotient.
     let m = s.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -62,3 +63,4 @@ pub fn softmax(s: ArrayView1<f32>, sink: f32, mut p: ArrayViewMut1<f32>) -> f32 
     p.zip_mut_with(&s, |p, &s| *p = weight(s, m) * share);
     m + l.ln()
 }
+// ANCHOR_END: softmax

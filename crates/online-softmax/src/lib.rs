@@ -53,6 +53,7 @@ impl<M: Meter> OnlineSoftmax<M> {
     }
 }
 
+// ANCHOR: stream
 /// What row `i` knows after every key that it sees has passed, one at a time. `q_i` is the row's query, `k` and `v` are
 /// the head's, in f32.
 pub fn stream(head: &Head, i: usize, q_i: ArrayView1<f32>, k: ArrayView2<f32>, v: ArrayView2<f32>) -> State {
@@ -62,6 +63,7 @@ pub fn stream(head: &Head, i: usize, q_i: ArrayView1<f32>, k: ArrayView2<f32>, v
     }
     state
 }
+// ANCHOR_END: stream
 
 impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
     fn name(&self) -> &'static str {

@@ -48,6 +48,7 @@ impl State {
         if lse.is_infinite() { State::empty(o.len()) } else { State { m: lse, l: 1.0, o: o.to_owned() } }
     }
 
+    // ANCHOR: push
     /// Takes in one key: its score and its value `[d_v]`. A score of -inf is a hidden key, whose value is not read.
     pub fn push(&mut self, s: f32, v: ArrayView1<f32>) {
         if s == f32::NEG_INFINITY {
@@ -60,7 +61,9 @@ impl State {
         self.l += p;
         self.o.scaled_add(p, &v);
     }
+    // ANCHOR_END: push
 
+    // ANCHOR: merge
     /// Takes in the keys of another state over other keys.
     pub fn merge(&mut self, other: &State) {
         if other.l == 0.0 {
@@ -81,7 +84,9 @@ impl State {
         self.o *= factor;
         self.m = m;
     }
+    // ANCHOR_END: merge
 
+    // ANCHOR: finish
     /// The one division: the row's output `[d_v]` and lse. A `sink` (-inf for none) joins the denominator here, once,
     /// and stays out of lse. An empty state gives zeros and -inf.
     pub fn finish(mut self, sink: f32) -> (Array1<f32>, f32) {
@@ -92,4 +97,5 @@ impl State {
         self.o *= sink_factor(sink, self.m, self.l) / self.l;
         (self.o, self.m + self.l.ln())
     }
+    // ANCHOR_END: finish
 }
