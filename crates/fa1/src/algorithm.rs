@@ -32,6 +32,7 @@ impl Running {
     }
 }
 
+// ANCHOR: head
 /// Lines 2 to 15 for one head.
 pub fn head(head: &Head, blocks: Blocks, meter: &impl Meter) -> Running {
     let (q_len, d, d_v, size) = (head.q_len, head.d(), head.d_v(), head.q.dtype().size());
@@ -61,12 +62,14 @@ pub fn head(head: &Head, blocks: Blocks, meter: &impl Meter) -> Running {
     }
     running
 }
+// ANCHOR_END: head
 
 /// Lines 10 to 13 of the listing, up to the product `P~ V_j` of line 12 that the caller adds to `o`.
 ///
 /// `s` is `[rows, keys]`, `o` `[rows, d_v]`, `l` and `m` `[rows]`. On return `s` holds
 /// `diag(l_new)^-1 e^(m~ - m_new) P~`, and `o` holds `diag(l_new)^-1 diag(l) e^(m - m_new) O`. A row that sees no key of
 /// the tile has weights 0 and keeps its o, l and m.
+// ANCHOR: update
 pub fn update(
     mut s: ArrayViewMut2<f32>,
     mut o: ArrayViewMut2<f32>,
@@ -93,6 +96,7 @@ pub fn update(
         m[r] = m_new;
     }
 }
+// ANCHOR_END: update
 
 /// Line 16, return O, and what the listing leaves out: one more pass over o, l and m applies the sink, takes
 /// `lse = m + ln l`, and rounds o to its type.

@@ -24,6 +24,7 @@ impl Blocks {
     ///
     /// # Errors
     /// [`AttentionError::Value`] if not even one row of each fits.
+    // ANCHOR: fit
     pub fn fit(fast_memory: usize, d: usize) -> Result<Self, AttentionError> {
         let keys = fast_memory / (4 * F32) / d;
         if keys == 0 {
@@ -35,6 +36,7 @@ impl Blocks {
         }
         Ok(Blocks { rows: keys.min(d), keys })
     }
+    // ANCHOR_END: fit
 }
 
 /// The ranges that divide `0..len` into tiles of `tile`, the last perhaps shorter: lines 3 and 4.

@@ -5,6 +5,7 @@ use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use online_softmax::State;
 use std::ops::Range;
 
+// ANCHOR: stream
 /// Lines 4 to 11: the states of `rows` after streaming the given key tiles past them.
 pub fn stream(
     head: &Head,
@@ -34,11 +35,13 @@ pub fn stream(
     }
     o.outer_iter().zip(l).zip(m).map(|((o, l), m)| State { m, l, o: o.to_owned() }).collect()
 }
+// ANCHOR_END: stream
 
 /// Lines 9 and 10 of the listing, up to the product `P~ V_j` that the caller adds to `o`.
 ///
 /// `s` is `[rows, keys]`, `o` `[rows, d_v]`, `l` and `m` `[rows]`. On return `s` holds `P~ = exp(S - m_new)` and `o` holds
 /// `diag(e^(m - m_new)) O`. Nothing is divided here: that is line 12, once.
+// ANCHOR: update
 pub fn update(
     mut s: ArrayViewMut2<f32>,
     mut o: ArrayViewMut2<f32>,
@@ -58,7 +61,9 @@ pub fn update(
         }
     }
 }
+// ANCHOR_END: update
 
+// ANCHOR: merge
 /// The states of the rows over all keys, from their states over each part of the keys.
 pub fn merge(parts: Vec<Vec<State>>) -> Vec<State> {
     let mut parts = parts.into_iter();
@@ -68,3 +73,4 @@ pub fn merge(parts: Vec<Vec<State>>) -> Vec<State> {
     }
     whole
 }
+// ANCHOR_END: merge

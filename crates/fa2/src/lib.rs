@@ -63,6 +63,7 @@ impl<M: Meter> Fa2<M> {
         Tiles::fit(self.fast_memory, problem.d(), problem.d_v()) // line 1
     }
 
+    // ANCHOR: splits
     /// How many parts the keys of a row tile are cut into.
     fn splits(&self, tiles: Tiles, q_len: usize, k_len: usize) -> usize {
         let wanted = match self.splits {
@@ -72,7 +73,9 @@ impl<M: Meter> Fa2<M> {
         };
         wanted.clamp(1, k_len.div_ceil(tiles.keys).max(1))
     }
+    // ANCHOR_END: splits
 
+    // ANCHOR: rows
     /// Lines 4 to 15 for one tile of rows.
     fn rows(&self, head: &Head, tiles: Tiles, mut out: RowsMut) {
         let splits = self.splits(tiles, head.q_len, head.k_len);
@@ -94,6 +97,7 @@ impl<M: Meter> Fa2<M> {
         }
         self.meter.write(out.rows.len() * (head.q.dtype().size() * head.d_v() + LSE_BYTES));
     }
+    // ANCHOR_END: rows
 }
 
 impl<M: Meter + Send> Attention for Fa2<M> {

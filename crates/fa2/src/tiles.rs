@@ -27,6 +27,7 @@ impl Tiles {
     ///
     /// # Errors
     /// [`AttentionError::Value`] if not even one row and one key fit.
+    // ANCHOR: fit
     pub fn fit(fast_memory: usize, d: usize, d_v: usize) -> Result<Self, AttentionError> {
         let (elements, channels) = (fast_memory / F32, d + d_v);
         let keys = (elements / 4 / channels).max(1);
@@ -40,6 +41,7 @@ impl Tiles {
         }
         Ok(Tiles { rows, keys })
     }
+    // ANCHOR_END: fit
 
     /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`; none for no keys.
     ///
