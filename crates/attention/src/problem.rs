@@ -275,6 +275,11 @@ fn check_shapes(q: &TensorView, k: &TensorView, v: &TensorView, packed: bool) ->
         if found[rank - 3] == 0 || found[rank - 1] == 0 {
             return shape(tensor, found, format!("{wanted} with heads and channels of at least 1"));
         }
+        // A broadcast view can be larger than memory; every count and copy below this size stays in range.
+        let elements = found.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        if elements.is_none_or(|elements| elements > isize::MAX as usize / size_of::<f64>()) {
+            return shape(tensor, found, format!("{wanted} with no more elements than memory can hold"));
+        }
     }
     let (q, k, v) = (q.shape(), k.shape(), v.shape());
     let mut wanted = k.to_vec();

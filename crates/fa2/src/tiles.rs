@@ -1,7 +1,7 @@
 //! Tile sizes from a memory budget, and the traffic that follows from them.
 
 use crate::{F32, Fa2};
-use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic};
+use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic, wide};
 use std::ops::Range;
 
 /// Rows and keys of a tile: B_r and B_c of the listing.
@@ -61,25 +61,23 @@ impl Tiles {
 /// Those of [`Tiles::fit`].
 pub fn traffic<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<Traffic, AttentionError> {
     let tiles = fa2.tiles(problem)?;
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mask = problem.options().mask;
     let mut traffic = Traffic::default();
     for sequence in problem.sequences() {
         let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let splits = fa2.splits(tiles, q_len, k_len);
-        let partial = if splits > 1 { splits * q_len * F32 * (d_v + 2) } else { 0 };
         let mut loaded = 0;
         for start in (0..q_len).step_by(tiles.rows) {
             let last = q_len.min(start + tiles.rows) - 1;
             let (from, to) = (mask.visible(start, q_len, k_len).start, mask.visible(last, q_len, k_len).end);
             if from < to {
-                loaded += k_len.min(to.next_multiple_of(tiles.keys)) - from / tiles.keys * tiles.keys;
+                loaded += wide(k_len.min(to.next_multiple_of(tiles.keys)) - from / tiles.keys * tiles.keys);
             }
         }
+        let (splits, q_len) = (wide(fa2.splits(tiles, q_len, k_len)), wide(q_len));
+        let partial = if splits > 1 { splits * q_len * wide(F32) * (d_v + 2) } else { 0 };
         let read = size * (splits * q_len * d + loaded * (d + d_v)) + partial;
-        let written = q_len * (size * d_v + LSE_BYTES) + partial;
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        traffic.add(heads, read, q_len * (size * d_v + wide(LSE_BYTES)) + partial);
     }
     Ok(traffic)
 }

@@ -166,10 +166,13 @@ pub(crate) fn main() -> Result<bool> {
     }
 }
 
-/// Prints an answer, whole.
+/// Prints an answer, whole. A reader such as `head` that has seen enough is no failure, and changes no verdict.
 pub(crate) fn print(answer: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", answer.trim_end()).and_then(|()| stdout.flush()).context("stdout")
+    match writeln!(stdout, "{}", answer.trim_end()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("stdout"),
+        _ => Ok(()),
+    }
 }
 
 impl ScoreArgs {

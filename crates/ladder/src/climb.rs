@@ -5,7 +5,7 @@ use crate::input::{Input, Shape, check_problem_memory};
 use crate::measure::{Measured, RUNS, Row, measure};
 use crate::{format, report};
 use anyhow::{Context, Result, ensure};
-use attention::{Mask, Problem};
+use attention::{Mask, Problem, Traffic};
 use comfy_table::Cell;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let settings = args.machine.settings();
     if let Some(path) = &args.report {
         // Better to hear now than after the climb that the page cannot be written.
-        report::check_writable(path)?;
+        report::check(path, &problem)?;
     }
     let rows = measure(&problem, settings)?;
     ensure!(
@@ -26,7 +26,12 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         input.label,
         problem.dtype()
     );
-    let climb = Climb { used: describe(&input, &problem), threads: rayon::current_num_threads(), rows };
+    let climb = Climb {
+        used: describe(&input, &problem),
+        threads: rayon::current_num_threads(),
+        compulsory: Traffic::compulsory(&problem),
+        rows,
+    };
     let mut failures: Vec<String> = climb.rows.iter().filter_map(Row::failure).collect();
     cli::print(&if args.json { climb.json(args).to_string() } else { climb.text(args) })?;
     if let Some(path) = &args.report {
@@ -43,6 +48,8 @@ pub(crate) struct Climb {
     /// What input was used, for people.
     pub(crate) used: String,
     pub(crate) threads: usize,
+    /// What every algorithm must move.
+    pub(crate) compulsory: Traffic,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -120,15 +127,18 @@ impl Climb {
     /// What the columns mean.
     pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
         [
-            "error/tol: worst error of o and lse against the f64 oracle, vs below: against the rung before; 1 is the limit."
+            "error/tol: worst error of o and lse against the f64 oracle, vs below: against the rung before; 1 is the limit. \
+             In F16 and BF16 the one rounding of o makes most of it."
                 .into(),
             format!(
                 "time: median of {RUNS} runs (fewer if slow), in thr. threads. GFLOP/s: 2(d + d_v) for each visible query-key \
                  pair. extra memory: beyond inputs and outputs."
             ),
             format!(
-                "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts.",
-                format::bytes(args.machine.settings().fast_memory as f64)
+                "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts. \
+                 Reading every input once and writing every result once is {}.",
+                format::bytes(args.machine.settings().fast_memory as f64),
+                format::bytes(self.compulsory.total() as f64)
             ),
         ]
     }
@@ -165,6 +175,7 @@ impl Climb {
         json!({
             "input": self.used,
             "threads": self.threads,
+            "compulsory_bytes": self.compulsory.total(),
             "fast_memory": args.machine.settings().fast_memory,
             "passed": self.rows.iter().all(|row| row.failure().is_none()),
             "rungs": self.rows.iter().map(rung).collect::<Vec<_>>(),

@@ -2,10 +2,10 @@
 
 use crate::cli::{self, RunArgs};
 use crate::format;
-use crate::input::Input;
+use crate::input::{Input, check_problem_memory};
 use anyhow::{Context, Result, anyhow};
 use attention::{Output, Tensor};
-use ladder::registry;
+use ladder::registry::{self, RUNGS};
 use ndarray::Axis;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +18,10 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let problem = input.problem().with_context(|| input.label.clone())?;
     let attention = registry::attention(&args.rung, args.machine.settings())
         .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
+    if attention.name() == RUNGS[0].name {
+        // The one that takes more memory than O(N).
+        check_problem_memory(&problem)?;
+    }
     let start = Instant::now();
     let mut output = attention.forward(&problem).context(attention.name())?;
     let seconds = start.elapsed().as_secs_f64();
