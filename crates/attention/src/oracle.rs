@@ -73,7 +73,7 @@ pub fn truth(problem: &Problem) -> Truth {
         keys: flat(0.0),
     };
     let group = problem.heads() / problem.kv_heads();
-    for (b, sequence) in problem.sequences().iter().enumerate() {
+    for (b, sequence) in problem.sequences().iter().enumerate().filter(|(_, sequence)| !sequence.q.is_empty()) {
         for h in 0..problem.heads() {
             let (q, k, v) = (
                 matrix(&q, problem, b, h, &sequence.q),

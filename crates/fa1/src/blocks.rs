@@ -31,7 +31,10 @@ impl Blocks {
             return Err(AttentionError::Value {
                 name: "fast_memory",
                 found: format!("{fast_memory} bytes"),
-                wanted: format!("at least {} bytes, for one row of {d} channels of q, k, v and o", 4 * F32 * d),
+                wanted: format!(
+                    "at least {} bytes, for one row of {d} channels of q, k, v and o",
+                    wide(4 * F32) * wide(d)
+                ),
             });
         }
         Ok(Blocks { rows: keys.min(d), keys })

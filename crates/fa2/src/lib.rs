@@ -2,8 +2,7 @@
 //!
 //! The loops of FlashAttention-1 change places: a tile of queries stays in fast memory with its o, m and l while the
 //! keys stream past. So o is written once, divided once, and row tiles are independent: they run in parallel, over
-//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped; in those that it
-//! does not touch, no score pays for it.
+//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped.
 //!
 //! A row tile alone cannot fill a machine when q is short. So a sequence that fits in one row tile has its keys split,
 //! the splits run in parallel, and their states merge with [`State::merge`](online_softmax::State::merge) of chapter 2.
@@ -12,6 +11,8 @@
 //!
 //! One slip of the listing is corrected: its line 10 prints the rescale of O as `diag(e^(m_old - m_new))^-1`; the
 //! factor is `e^(m_old - m_new)` itself.
+//!
+//! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
 //!
 //! What it does not do: reach the machine's limit. This is the algorithm to read.
 

@@ -16,7 +16,8 @@ pub struct Tiles {
 impl Tiles {
     /// The tiles that fit `fast_memory` bytes of f32 elements.
     ///
-    /// In fast memory lie tiles of q and o (B_r rows), of k and v (B_c rows), and S (B_r x B_c). Each row of q that
+    /// In fast memory lie tiles of q and o (B_r rows), of k and v (B_c rows), and S (B_r x B_c); l and m, two numbers a row,
+    /// are not counted. Each row of q that
     /// fits saves a pass over k and v, while a longer key tile saves nothing, so k and v get a quarter and the rest
     /// goes to rows.
     ///
@@ -30,12 +31,15 @@ impl Tiles {
     pub fn fit(fast_memory: usize, d: usize, d_v: usize) -> Result<Self, AttentionError> {
         let (elements, channels) = (fast_memory / F32, d + d_v);
         let keys = (elements / 4 / channels).max(1);
-        let rows = elements.saturating_sub(keys * channels) / (channels + keys);
+        let rows = elements.saturating_sub(keys.saturating_mul(channels)) / (channels + keys);
         if rows == 0 {
             return Err(AttentionError::Value {
                 name: "fast_memory",
                 found: format!("{fast_memory} bytes"),
-                wanted: format!("at least {} bytes, for one row of q, k, v and o", F32 * (2 * channels + 1)),
+                wanted: format!(
+                    "at least {} bytes, for one row of q, k, v and o",
+                    wide(F32) * (2 * wide(channels) + 1)
+                ),
             });
         }
         Ok(Tiles { rows, keys })

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use attention::{Mask, Problem, Traffic};
 use comfy_table::Cell;
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let input = input(args)?;
@@ -38,7 +37,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         failures.extend(report::write(path, &climb, &problem, args)?);
     }
     for failure in &failures {
-        writeln!(io::stderr(), "failed: {failure}")?;
+        cli::complain(&format!("failed: {failure}"));
     }
     Ok(failures.is_empty())
 }
@@ -127,16 +126,16 @@ impl Climb {
     /// What the columns mean.
     pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
         [
-            "error/tol: worst error of o and lse against the f64 oracle, vs below: against the rung before; 1 is the limit. \
-             In F16 and BF16 the one rounding of o makes most of it."
+            "error/tol: worst error of o and lse against the f64 oracle over its tolerance, vs below: against the rung before, \
+             over twice that. Up to 1 is rounding; in F16 and BF16 the one rounding of o makes most of it."
                 .into(),
             format!(
                 "time: median of {RUNS} runs (fewer if slow), in thr. threads. GFLOP/s: 2(d + d_v) for each visible query-key \
-                 pair. extra memory: beyond inputs and outputs."
+                 pair. extra memory: the heap's peak beyond inputs and outputs, f32 copies included; it grows with threads."
             ),
             format!(
-                "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts. \
-                 Reading every input once and writing every result once is {}.",
+                "HBM: not measured but counted: bytes that the algorithm moves between slow memory and {} of fast memory, and \
+                 its formula. Reading every input once and writing every result once is {}.",
                 format::bytes(args.machine.settings().fast_memory as f64),
                 format::bytes(self.compulsory.total() as f64)
             ),

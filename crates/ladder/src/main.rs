@@ -11,7 +11,6 @@ mod memory;
 mod report;
 mod run;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -20,8 +19,6 @@ fn main() -> ExitCode {
         Ok(false) => return ExitCode::from(1),
         Err(error) => error,
     };
-    let line = format!("error: {error:#}").replace(['\n', '\r'], " ");
-    // With stderr gone too, the exit code is all that is left to say it with.
-    let _ = writeln!(io::stderr(), "{line}");
+    cli::complain(&format!("error: {error:#}"));
     ExitCode::from(2)
 }

@@ -5,7 +5,7 @@ use crate::climb::Climb;
 use crate::format;
 use crate::input::{Input, Shape};
 use crate::measure::{Measured, Row, measure};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use attention::Problem;
 use ladder::registry::RUNGS;
 use plotters::prelude::*;
@@ -63,6 +63,8 @@ fn shape(problem: &Problem, n: usize) -> Shape {
 pub(crate) fn check(path: &Path, problem: &Problem) -> Result<()> {
     shape(problem, longest(problem)).check_memory()?;
     let existed = path.exists();
+    // A FIFO would wait for a reader, a device keeps nothing.
+    ensure!(!existed || path.is_file(), "{}: found no regular file, wanted one or none", path.display());
     OpenOptions::new().append(true).create(true).open(path).with_context(|| path.display().to_string())?;
     if !existed {
         fs::remove_file(path).with_context(|| path.display().to_string())?;
@@ -128,7 +130,7 @@ fn page(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
 
 fn table(climb: &Climb) -> String {
     let row = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell).replace("\n/", "/")));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     let rows: String = climb.cells().iter().map(|cells| row("td", cells)).collect();
@@ -215,7 +217,7 @@ table { border-collapse: collapse; white-space: nowrap }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent) }
 th:first-child, td:first-child { text-align: left }
 svg { max-width: 100%; height: auto }
-.key { margin-right: 1.5rem }
+.key { margin-right: 1.5rem; white-space: nowrap }
 .key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; border-radius: 50% }
 </style>
 </head>

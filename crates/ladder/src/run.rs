@@ -34,6 +34,7 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
         json!({
             "rung": args.rung,
             "input": input.label,
+            "ignored": input.ignored,
             "output": args.output.as_ref().map(|path| path.display().to_string()),
             "dtype": problem.dtype().to_string(),
             "o_shape": output.o.shape(),
@@ -46,10 +47,14 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
         })
         .to_string()
     } else {
+        let ignored = match input.ignored.join(", ") {
+            names if names.is_empty() => names,
+            names => format!("\nnot used: {names}"),
+        };
         let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
         format!(
             "{} on {}: {}, mask {}, {} in {} threads\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
-             {not_finite} elements of o are not finite",
+             {not_finite} elements of o are not finite{ignored}",
             args.rung,
             input.label,
             problem.dtype(),

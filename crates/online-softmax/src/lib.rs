@@ -4,6 +4,8 @@
 //! (arXiv 2112.05682) carry the output along. What a row has seen so far fits in a [`State`] (m, l, o), two states
 //! [`merge`](State::merge), and every later rung is built on that.
 //!
+//! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
+//!
 //! What it does not do: tile. Each query reads every key again, so it needs no memory and moves more bytes than naive.
 
 mod state;
@@ -19,6 +21,10 @@ use rayon::prelude::*;
 
 /// Rows that one task takes. It divides work among threads and changes no result.
 const ROWS: usize = 16;
+
+/// Keys that pass one after the other before their state is merged into the row's. Among many equal weights the roundings
+/// of a single long f32 sum all go the same way, and at 2^24 of them it stands still.
+const RUN: usize = 256;
 
 /// Attention that streams one key at a time.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +62,14 @@ impl<M: Meter> OnlineSoftmax<M> {
 /// What row `i` knows after every key that it sees has passed, one at a time. `q_i` is the row's query, `k` and `v` are
 /// the head's, in f32.
 pub fn stream(head: &Head, i: usize, q_i: ArrayView1<f32>, k: ArrayView2<f32>, v: ArrayView2<f32>) -> State {
+    let visible = head.visible(i);
     let mut state = State::empty(head.d_v());
-    for j in head.visible(i) {
-        state.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
+    for start in visible.clone().step_by(RUN) {
+        let mut run = State::empty(head.d_v());
+        for j in start..visible.end.min(start + RUN) {
+            run.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
+        }
+        state.merge(&run);
     }
     state
 }
