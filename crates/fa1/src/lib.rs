@@ -4,7 +4,7 @@
 //! through it, tile by tile. No score ever reaches slow memory, so the extra memory is O(N). The traffic is
 //! Theta(N^2 d^2 / M): less than standard attention's Theta(N d + N^2) only where M is well above d^2 elements.
 //!
-//! Differences from the listing: block sizes round down, so that the tiles fit; masks, bias, sinks and lse are the
+//! Differences from the listing: block sizes round down, where it rounds up; masks, bias, sinks and lse are the
 //! options of every rung; as in the listing, no tile is skipped, even where the mask hides all of it. Work is split
 //! over batch and heads only.
 

@@ -1,9 +1,46 @@
 //! Algorithm 1 of FlashAttention-2, its line numbers beside the code.
+//!
+//! | lines | here |
+//! |---|---|
+//! | 1 to 3 | row tiles: `forward_into`, and key tiles: [`Tiles::over`] |
+//! | 4 to 11 | [`stream`], with [`update`] for the rows of lines 9 and 10 |
+//! | 12 to 15 | [`row_tile`] |
+//! | 16, 17 | the end of the loop over row tiles, which run in parallel |
 
-use attention::{Head, Meter, weight};
+use crate::{F32, Tiles};
+use attention::{Head, LSE_BYTES, Meter, RowsMut, weight};
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use online_softmax::State;
+use rayon::prelude::*;
 use std::ops::Range;
+
+// ANCHOR: row_tile
+/// Lines 4 to 15 for one tile of rows, its keys cut into `splits` parts that stream in parallel.
+pub fn row_tile(head: &Head, tiles: Tiles, splits: usize, mut out: RowsMut, meter: &impl Meter) {
+    let (rows, d_v, size) = (out.rows.clone(), head.d_v(), head.q.dtype().size());
+    let split = head.k_len.div_ceil(tiles.keys).div_ceil(splits).max(1) * tiles.keys;
+    let visible = head.visible_to_any(rows.clone());
+    let parts: Vec<Vec<State>> = (0..splits)
+        .into_par_iter()
+        .map(|part| {
+            let keys = visible.start.max(part * split)..visible.end.min((part + 1) * split);
+            stream(head, rows.clone(), tiles.over(keys, head.k_len), meter) // lines 4 to 11
+        })
+        .collect();
+    if splits > 1 {
+        let partial = splits * rows.len() * F32 * (d_v + 2);
+        meter.write(partial);
+        meter.read(partial);
+    }
+    meter.write(rows.len() * (size * d_v + LSE_BYTES));
+    for (i, state) in rows.zip(merge(parts)) {
+        // Lines 12 and 13: O = diag(l)^-1 O, L = m + ln l.
+        let (o, lse) = state.finish(head.sink);
+        // Lines 14 and 15: write O_i, L_i.
+        out.store(i, o.view(), lse);
+    }
+}
+// ANCHOR_END: row_tile
 
 // ANCHOR: stream
 /// Lines 4 to 11: the states of `rows` after streaming the given key tiles past them.
@@ -63,7 +100,6 @@ pub fn update(
 }
 // ANCHOR_END: update
 
-// ANCHOR: merge
 /// The states of the rows over all keys, from their states over each part of the keys.
 pub fn merge(parts: Vec<Vec<State>>) -> Vec<State> {
     let mut parts = parts.into_iter();
@@ -73,4 +109,3 @@ pub fn merge(parts: Vec<Vec<State>>) -> Vec<State> {
     }
     whole
 }
-// ANCHOR_END: merge

@@ -2,29 +2,30 @@
 //!
 //! The loops of FlashAttention-1 change places: a tile of queries stays in fast memory with its o, m and l while the
 //! keys stream past. So o is written once, divided once, and row tiles are independent: they run in parallel, over
-//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped; in those that it
-//! does not touch, no score pays for it.
+//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped.
 //!
 //! A row tile alone cannot fill a machine when q is short. So a sequence that fits in one row tile has its keys split,
-//! the splits run in parallel, and their states merge with the rung below's [`State::merge`]. The number of splits
-//! follows from k_len alone: results do not depend on threads, nor on the other sequences of a batch.
+//! the splits run in parallel, and their states merge with [`State::merge`](online_softmax::State::merge) of chapter 2.
+//! The number of splits follows from the sequence's own lengths and the tiles: results do not depend on threads, nor on
+//! the other sequences of a batch.
 //!
 //! One slip of the listing is corrected: its line 10 prints the rescale of O as `diag(e^(m_old - m_new))^-1`; the
 //! factor is `e^(m_old - m_new)` itself.
+//!
+//! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
 //!
 //! What it does not do: reach the machine's limit. This is the algorithm to read.
 
 mod algorithm;
 mod tiles;
 
-pub use algorithm::{merge, stream, update};
+pub use algorithm::{merge, row_tile, stream, update};
 pub use tiles::{Tiles, formula, traffic};
 
 use attention::{
-    Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut,
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, RowsMut,
     supports_f32_arithmetic,
 };
-use online_softmax::State;
 use rayon::prelude::*;
 use std::num::NonZeroUsize;
 
@@ -60,7 +61,7 @@ impl<M: Meter> Fa2<M> {
     }
 
     fn tiles(&self, problem: &Problem) -> Result<Tiles, AttentionError> {
-        Tiles::fit(self.fast_memory, problem.d(), problem.d_v()) // line 1
+        Tiles::fit(self.fast_memory, problem.d(), problem.d_v())
     }
 
     // ANCHOR: splits
@@ -74,30 +75,6 @@ impl<M: Meter> Fa2<M> {
         wanted.clamp(1, k_len.div_ceil(tiles.keys).max(1))
     }
     // ANCHOR_END: splits
-
-    // ANCHOR: rows
-    /// Lines 4 to 15 for one tile of rows.
-    fn rows(&self, head: &Head, tiles: Tiles, mut out: RowsMut) {
-        let splits = self.splits(tiles, head.q_len, head.k_len);
-        let split = head.k_len.div_ceil(tiles.keys).div_ceil(splits).max(1) * tiles.keys;
-        let visible = head.visible_to_any(out.rows.clone());
-        let parts: Vec<Vec<State>> = (0..splits)
-            .into_par_iter()
-            .map(|part| {
-                let keys = visible.start.max(part * split)..visible.end.min((part + 1) * split);
-                stream(head, out.rows.clone(), tiles.over(keys, head.k_len), &self.meter)
-            })
-            .collect();
-        let partial = if splits > 1 { splits * out.rows.len() * F32 * (head.d_v() + 2) } else { 0 };
-        self.meter.write(partial);
-        self.meter.read(partial);
-        for (i, state) in out.rows.clone().zip(merge(parts)) {
-            let (o, lse) = state.finish(head.sink); // lines 12 and 13
-            out.store(i, o.view(), lse); // lines 14 and 15
-        }
-        self.meter.write(out.rows.len() * (head.q.dtype().size() * head.d_v() + LSE_BYTES));
-    }
-    // ANCHOR_END: rows
 }
 
 impl<M: Meter + Send> Attention for Fa2<M> {
@@ -113,10 +90,12 @@ impl<M: Meter + Send> Attention for Fa2<M> {
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         self.supports(problem)?;
         let tiles = self.tiles(problem)?;
-        // Lines 2 and 3: row tiles of every head of every sequence, each a task of its own.
+        // Lines 1 to 3: row tiles of every head of every sequence, each a task of its own.
         let row_tiles: Vec<RowsMut> = out.heads(problem)?.into_iter().flat_map(|head| head.tiles(tiles.rows)).collect();
         row_tiles.into_par_iter().for_each(|out| {
-            self.rows(&problem.head(out.sequence, out.head), tiles, out);
+            let head = problem.head(out.sequence, out.head);
+            let splits = self.splits(tiles, head.q_len, head.k_len);
+            row_tile(&head, tiles, splits, out, &self.meter);
         });
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::climb::Climb;
 use crate::format;
 use crate::input::{Input, Shape};
 use crate::measure::{Measured, Row, measure};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use attention::Problem;
 use ladder::registry::RUNGS;
 use plotters::prelude::*;
@@ -49,9 +49,22 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// Whether the page can be written, before the work for it is done.
-pub(crate) fn check_writable(path: &Path) -> Result<()> {
+/// The longest N of the sweep.
+fn longest(problem: &Problem) -> usize {
+    problem.q().shape()[problem.q().shape().len() - 2].max(LONGEST)
+}
+
+/// The shape of the sweep at `n`: what of the problem's shape can vary with N alone.
+fn shape(problem: &Problem, n: usize) -> Shape {
+    Shape { batch: 1, heads: problem.heads(), kv_heads: problem.kv_heads(), n, d: problem.d() }
+}
+
+/// Whether the page can be written and the machine has memory for its sweep, before the work for it is done.
+pub(crate) fn check(path: &Path, problem: &Problem) -> Result<()> {
+    shape(problem, longest(problem)).check_memory()?;
     let existed = path.exists();
+    // A FIFO would wait for a reader, a device keeps nothing.
+    ensure!(!existed || path.is_file(), "{}: found no regular file, wanted one or none", path.display());
     OpenOptions::new().append(true).create(true).open(path).with_context(|| path.display().to_string())?;
     if !existed {
         fs::remove_file(path).with_context(|| path.display().to_string())?;
@@ -62,11 +75,10 @@ pub(crate) fn check_writable(path: &Path) -> Result<()> {
 /// Measures the sweep and writes the page; returns what checks failed on the way.
 pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbArgs) -> Result<Vec<String>> {
     let (mut points, mut failures) = (Vec::new(), Vec::new());
-    let longest = problem.q().shape()[problem.q().shape().len() - 2].max(LONGEST);
+    let longest = longest(problem);
     let mut n = SHORTEST;
     while n <= longest {
-        let shape = Shape { batch: 1, heads: problem.heads(), kv_heads: problem.kv_heads(), n, d: problem.d() };
-        shape.check_memory()?;
+        let shape = shape(problem, n);
         let input = Input::random(shape, problem.options().mask, args.score);
         let rows = measure(&input.problem()?, args.machine.settings())?;
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));
@@ -118,7 +130,7 @@ fn page(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
 
 fn table(climb: &Climb) -> String {
     let row = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell).replace("\n/", "/")));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     let rows: String = climb.cells().iter().map(|cells| row("td", cells)).collect();
@@ -205,7 +217,7 @@ table { border-collapse: collapse; white-space: nowrap }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent) }
 th:first-child, td:first-child { text-align: left }
 svg { max-width: 100%; height: auto }
-.key { margin-right: 1.5rem }
+.key { margin-right: 1.5rem; white-space: nowrap }
 .key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; border-radius: 50% }
 </style>
 </head>

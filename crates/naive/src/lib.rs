@@ -2,7 +2,7 @@
 //!
 //! Algorithm 0 of FlashAttention (arXiv 2205.14135, section 2.2): write S, read S and write P, read P. It is what
 //! everyone writes first and what every later rung is compared with. Per head it holds `2 q_len k_len` numbers that no
-//! one asked for, and moves them through memory four times.
+//! one asked for, and each of them crosses memory twice.
 //!
 //! What it does not do: tile, stream, or skip what the mask hides.
 
@@ -12,7 +12,7 @@ pub use passes::{output, scores, softmax, weights};
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
-    supports_f32_arithmetic,
+    supports_f32_arithmetic, wide,
 };
 use ndarray::parallel::prelude::*;
 use ndarray::{Array2, Ix2};
@@ -40,8 +40,8 @@ impl<M: Meter> Naive<M> {
 
     fn head(&self, head: &Head, mut out: RowsMut) -> Result<(), AttentionError> {
         let (q_len, k_len, d, d_v) = (head.q_len, head.k_len, head.d(), head.d_v());
-        let (size, matrix) = (head.q.dtype().size(), F32 * q_len * k_len);
         let (mut s, mut p) = (zeros("S", q_len, k_len)?, zeros("P", q_len, k_len)?);
+        let (size, matrix) = (head.q.dtype().size(), F32 * s.len());
         self.meter.allocate(2 * matrix);
 
         // ANCHOR: passes
@@ -95,15 +95,14 @@ fn zeros(what: &'static str, rows: usize, columns: usize) -> Result<Array2<f32>,
 
 /// The traffic of the three passes, by their own count.
 pub fn traffic(problem: &Problem) -> Traffic {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()) {
-        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let matrix = F32 * q_len * k_len;
+        let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
+        let matrix = wide(F32) * q_len * k_len;
         let read = size * (q_len * d + k_len * (d + d_v)) + 2 * matrix;
-        let written = size * q_len * d_v + LSE_BYTES * q_len + 2 * matrix;
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        let written = size * q_len * d_v + wide(LSE_BYTES) * q_len + 2 * matrix;
+        traffic.add(heads, read, written);
     }
     traffic
 }

@@ -7,6 +7,10 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMu
 /// Rows that one task takes. It divides work among threads and changes no result.
 const BLOCK: usize = 64;
 
+/// Terms of a sum that are added one after the other. A longer f32 sum is a sum of such sums: among many equal terms the
+/// roundings of a single long one all go the same way, and at 2^24 terms it stands still.
+const RUN: usize = 256;
+
 /// Pass 1: `S = scale Q K^T`, with every other option of a score applied, -inf where a key is hidden. `s` is
 /// `[q_len, k_len]` and is overwritten.
 pub fn scores(head: &Head, mut s: ArrayViewMut2<f32>) {
@@ -54,7 +58,7 @@ pub fn output(head: &Head, p: ArrayView2<f32>) -> Array2<f32> {
 pub fn softmax(s: ArrayView1<f32>, sink: f32, mut p: ArrayViewMut1<f32>) -> f32 {
     // Three passes over the row: the maximum, the sum, the quotient.
     let m = s.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let l: f32 = s.iter().map(|&s| weight(s, m)).sum();
+    let l: f32 = s.axis_chunks_iter(Axis(0), RUN).map(|run| run.iter().map(|&s| weight(s, m)).sum::<f32>()).sum();
     if l == 0.0 {
         p.fill(0.0);
         return f32::NEG_INFINITY;
