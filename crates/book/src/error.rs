@@ -12,7 +12,7 @@ pub enum BookError {
         /// The line, from 1.
         line: usize,
         /// What is wrong.
-        error: PageError,
+        error: Box<PageError>,
     },
     /// A file could not be read or written.
     #[error("{}: {error}", .path.display())]

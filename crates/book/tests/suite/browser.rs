@@ -118,6 +118,10 @@ fn look(browser: &mut Browser, base: &str, page: &str, width: u32, theme: &str) 
 /// What is wrong about an event, if anything.
 fn complaint(event: &Value, base: &str) -> Option<String> {
     let parameters = &event["params"];
+    // The browser asks for it by itself where a page names no icon, as the table of contents for a frame does not.
+    if event.to_string().contains("/favicon.ico") {
+        return None;
+    }
     match event["method"].as_str()? {
         "Runtime.consoleAPICalled" if matches!(parameters["type"].as_str(), Some("error" | "warning")) => {
             Some(format!("console: {}", parameters["args"][0]["value"].as_str().unwrap_or("")))

@@ -47,7 +47,7 @@ fn expand(text: &str) -> String {
 fn error(text: &str) -> (usize, PageError) {
     let repository = example();
     match Pages::new(repository.path()).expand("page.md", text) {
-        Err(BookError::Page { page, line, error }) if page == "page.md" => (line, error),
+        Err(BookError::Page { page, line, error }) if page == "page.md" => (line, *error),
         other => panic!("{text}: {other:?}"),
     }
 }
@@ -139,7 +139,7 @@ fn numbers_come_from_results() {
         "{page}"
     );
     assert!(
-        page.contains("Measured on Example 9000, threads 8; 2026-01-31, commit 0123abc. median of 5 alternations.")
+        page.contains("Measured on Example 9000, 8 threads; 2026-01-31; commit 0123abc; median of 5 alternations.")
     );
 }
 

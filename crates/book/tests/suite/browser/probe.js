@@ -15,7 +15,7 @@
   for (const image of document.images) {
     if (!image.complete || image.naturalWidth === 0) wrong.push(`image ${image.src} did not load`);
   }
-  for (const formula of document.querySelectorAll(".katex")) {
+  for (const formula of main.querySelectorAll(".katex")) {
     const { width, height } = formula.getBoundingClientRect();
     if (width === 0 || height === 0) wrong.push(`invisible formula ${formula.textContent.slice(0, 40)}`);
   }
