@@ -2,9 +2,7 @@
 
 use crate::common::{Dims, Tensors, bits, canaries, dims, rungs};
 use attention::AttentionError::{self, DType as WrongDType, Shape, Unsupported, Value};
-use attention::{
-    Attention, Batch, DType, E4m3, Kv, Mask, NoMeter, Options, OutputMut, Problem, TensorView, TensorViewMut,
-};
+use attention::{Attention, Batch, DType, E4m3, Kv, Mask, NoMeter, Options, OutputMut, Problem, TensorView, TensorViewMut};
 use fa1::Fa1;
 use fa2::Fa2;
 use ndarray::{Array1, Array2, Array4, ArrayD, ArrayView4, ArrayViewD, IxDyn, arr1};
@@ -70,10 +68,7 @@ fn shapes_that_do_not_fit_name_the_tensor() {
     assert_error("packed v of another length", problem(&q, &k, &zeros(&[2, 6, 4]), cu), ("shape", "v"));
     assert_error("packed d = 0", problem(&zeros(&[2, 3, 0]), &zeros(&[2, 5, 0]), &k, cu), ("shape", "q"));
     let found = problem(&zeros(&[1, 3, 3, 4]), &zeros(&[1, 2, 5, 4]), &zeros(&[1, 2, 5, 4]), Batch::Dense).unwrap_err();
-    assert!(
-        matches!(&found, Shape { found, wanted, .. } if found == &[1, 2, 5, 4] && wanted.contains("3 heads")),
-        "{found}"
-    );
+    assert!(matches!(&found, Shape { found, wanted, .. } if found == &[1, 2, 5, 4] && wanted.contains("3 heads")), "{found}");
 }
 
 #[test]

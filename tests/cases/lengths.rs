@@ -203,8 +203,9 @@ fn packed_sequences_equal_themselves_alone() {
     for mask in [Mask::Full, Mask::Causal, Mask::window(3, 1)] {
         let together = run_all(&all.packed(&cu_q, &cu_k, masked(mask)));
         for b in 0..5 {
-            let cut =
-                |a: &Array4<f32>, cu: &[i32]| a.slice(s![.., .., cu[b] as usize..cu[b + 1] as usize, ..]).to_owned();
+            let cut = |a: &Array4<f32>, cu: &[i32]| {
+                a.slice(s![.., .., cu[b] as usize..cu[b + 1] as usize, ..]).to_owned()
+            };
             let alone = Tensors { q: cut(&all.q, &cu_q), k: cut(&all.k, &cu_k), v: cut(&all.v, &cu_k) };
             let rows = cu_q[b] as usize..cu_q[b + 1] as usize;
             for ((name, together), (_, alone)) in together.iter().zip(run_all(&alone.problem(masked(mask)))) {

@@ -97,7 +97,9 @@ fn a08_no_real_score_is_as_low_as_a_masked_one() {
         assert_eq!((o(&output)[[0, 0, 0, 0]], output.lse[[0, 0, 0]]), (1.0, -20000.0), "{name}: hidden by the mask");
     }
     let bias = Array4::from_shape_fn((1, 1, 2, 2), |at| if at.3 == 1 { f32::NEG_INFINITY } else { 0.0 });
-    for (name, output) in run_all(&tensors.problem(Options { scale, bias: Some(bias.view()), ..Options::default() })) {
+    for (name, output) in
+        run_all(&tensors.problem(Options { scale, bias: Some(bias.view()), ..Options::default() }))
+    {
         assert_eq!((o(&output)[[0, 0, 0, 0]], output.lse[[0, 0, 0]]), (1.0, -20000.0), "{name}: hidden by the bias");
     }
 

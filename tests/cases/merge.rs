@@ -139,8 +139,7 @@ fn a30_a_split_call_writes_only_its_own_lse() {
     let problem = tensors.packed(&cu_q, &cu_k, Options { mask: Mask::Causal, ..Options::default() });
     expect_definition(&problem, |at, dot| (at.j <= at.i + at.off).then_some(dot / 8f64.sqrt()));
     for (name, rung) in rungs(8, 8) {
-        let (mut o_guarded, mut lse_guarded) =
-            (Array3::from_elem((5, 24, 10), 9e9f32), Array2::from_elem((5, 24), 9e9f32));
+        let (mut o_guarded, mut lse_guarded) = (Array3::from_elem((5, 24, 10), 9e9f32), Array2::from_elem((5, 24), 9e9f32));
         let o = o_guarded.slice_mut(s![1..4, 2..22, 1..9]).into();
         let lse = lse_guarded.slice_mut(s![1..4, 2..22]).into_dyn();
         rung.forward_into(&problem, &mut OutputMut { o, lse }).unwrap();
@@ -207,8 +206,7 @@ fn a35_output_is_written_through_its_strides() {
     for (name, rung) in rungs(8, 8) {
         let plain = run(&*rung, &problem);
         // [batch, length, heads, channels] inside a larger buffer, seen as [batch, heads, length, channels].
-        let (mut o_guarded, mut lse_guarded) =
-            (Array4::from_elem((4, 5, 10, 12), 9e9f32), Array3::from_elem((4, 5, 10), 9e9f32));
+        let (mut o_guarded, mut lse_guarded) = (Array4::from_elem((4, 5, 10, 12), 9e9f32), Array3::from_elem((4, 5, 10), 9e9f32));
         let o = o_guarded.slice_mut(s![1..3, 1..4, 1..9, 2..10]).permuted_axes([0, 2, 1, 3]);
         let lse = lse_guarded.slice_mut(s![1..3, 1..4, 1..9]).permuted_axes([0, 2, 1]).into_dyn();
         rung.forward_into(&problem, &mut OutputMut { o: o.into(), lse }).unwrap();

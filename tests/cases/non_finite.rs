@@ -113,22 +113,16 @@ fn nan_reaches_the_rows_that_attend_it_and_no_other() {
                 let mut dirty = clean.clone();
                 dirty.k[[0, 1, j, 2]] = NAN;
                 let reached = |h: usize, i: usize| h >= 2 && sees(i, j);
-                spreads("NaN in k", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| {
-                    (reached(h, i), reached(h, i))
-                });
+                spreads("NaN in k", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| (reached(h, i), reached(h, i)));
                 let mut dirty = clean.clone();
                 dirty.v[[0, 1, j, 2]] = NAN;
-                spreads("NaN in v", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| {
-                    (reached(h, i), false)
-                });
+                spreads("NaN in v", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| (reached(h, i), false));
             }
             for row in [0, q_len - 1] {
                 let mut dirty = clean.clone();
                 dirty.q[[0, 1, row, 0]] = NAN;
                 let reached = |h: usize, i: usize| h == 1 && i == row && (0..k_len).any(|j| sees(i, j));
-                spreads("NaN in q", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| {
-                    (reached(h, i), reached(h, i))
-                });
+                spreads("NaN in q", &clean, &dirty, Options { mask, ..Options::default() }, |h, i| (reached(h, i), reached(h, i)));
             }
         }
     }
@@ -169,7 +163,9 @@ fn a_bias_of_minus_infinity_hides_nan() {
     for wild in [NAN, INF] {
         let mut wild_bias = bias.clone();
         wild_bias[[0, 0, 2, 7]] = wild;
-        for (name, output) in run_all(&clean.problem(Options { bias: Some(wild_bias.view()), ..Options::default() })) {
+        for (name, output) in
+            run_all(&clean.problem(Options { bias: Some(wild_bias.view()), ..Options::default() }))
+        {
             for i in 0..10 {
                 let row_o = o(&output);
                 let nan = row_o.slice(s![0, 0, i, ..]).iter().all(|x| x.is_nan());
@@ -292,6 +288,9 @@ fn a_product_beyond_f32_whose_scaled_score_fits_is_finite() {
         tensors.q.fill(1e20);
         tensors.k.slice_mut(s![.., .., .., 0]).fill(1e20);
         tensors.k.slice_mut(s![.., .., .., 1]).fill(-1e20);
-        expect_rows(&tensors.problem(Options { softcap: cap, ..Options::default() }), &[(1.5, f64::from(LN_2))]);
+        expect_rows(
+            &tensors.problem(Options { softcap: cap, ..Options::default() }),
+            &[(1.5, f64::from(LN_2))],
+        );
     }
 }

@@ -63,10 +63,7 @@ fn a11_alibi_is_slope_times_distance() {
     // Row 0 sits on key 2: its weights are e^-1, e^-0.5, 1, e^-0.5.
     let lse_0 = ((-1f64).exp() + 2.0 * (-0.5f64).exp() + 1.0).ln();
     expect_rows(&two.problem(alibi(Mask::Full)), &[(2.714926, lse_0), (3.084576, 0.787339)]);
-    expect_rows(
-        &two.packed(&[0, 1, 2], &[0, 4, 4], alibi(Mask::Full)),
-        &[(3.084576, 0.787339), (0.0, f64::NEG_INFINITY)],
-    );
+    expect_rows(&two.packed(&[0, 1, 2], &[0, 4, 4], alibi(Mask::Full)), &[(3.084576, 0.787339), (0.0, f64::NEG_INFINITY)]);
 }
 
 /// Slopes for each head and for each sequence and head, negative ones too, with q_len above and below k_len.

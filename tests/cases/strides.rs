@@ -71,8 +71,7 @@ fn a38_offsets_beyond_31_bits_are_written_right() {
             memory[batch..batch + 16].fill(0x7EAB);
         }
         let mut lse = ArrayD::from_elem(IxDyn(&[2, 1, 3]), CANARY_LSE);
-        let far =
-            ArrayViewMut4::from_shape((2, 1, 3, 4).strides((STRIDE, 12, 4, 1)), memory.reinterpret_cast_mut::<f16>());
+        let far = ArrayViewMut4::from_shape((2, 1, 3, 4).strides((STRIDE, 12, 4, 1)), memory.reinterpret_cast_mut::<f16>());
         let mut out = OutputMut { o: far.unwrap().into(), lse: lse.view_mut() };
         rung.forward_into(&problem, &mut out).unwrap();
         let wanted = o(&near).mapv(|x| f16::from_f32(x).to_bits());
