@@ -120,3 +120,19 @@ fn what_mdbook_only_warns_of_is_an_error() {
     let error = build_and_check(book_of("<div class=\"predict\">\n\nNever closed.").path()).unwrap_err();
     assert!(matches!(&error, BookError::Warned { first, .. } if first.contains("<div>")), "{error}");
 }
+
+/// A crate that is missing there would be left out by `cargo test`.
+#[test]
+fn every_crate_but_this_one_is_a_default_member() {
+    let manifest = fs::read_to_string(here().join("Cargo.toml")).unwrap();
+    let (_, rest) = manifest.split_once("default-members = [").unwrap();
+    let (members, _) = rest.split_once(']').unwrap();
+    for entry in fs::read_dir(here().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        // A crate with a lock file of its own is no part of the workspace.
+        if folder.join("Cargo.toml").exists() && !folder.join("Cargo.lock").exists() {
+            assert_eq!(members.contains(&format!("\"crates/{name}\"")), name != "book", "{name}");
+        }
+    }
+}

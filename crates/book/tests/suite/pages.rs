@@ -124,6 +124,8 @@ fn a_figure_is_inlined_without_blank_lines() {
         }
     }
     assert!(matches!(error("{{#figure nine.svg}}"), (1, PageError::Arguments { .. })));
+    let nested = error("{{#figure nine.svg Takes {{#result cpu.json ms who=fa1}} ms}}");
+    assert!(matches!(nested, (1, PageError::Arguments { .. })), "{nested:?}");
 }
 
 #[test]
