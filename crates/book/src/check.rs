@@ -181,11 +181,10 @@ fn join(from: &str, path: &str) -> Option<String> {
 
 /// What a style sheet loads, by `url(...)` or by `@import "..."`.
 fn urls(style: &str) -> Vec<&str> {
-    let unquoted = |text: &'static str| move |url: &str| !url.is_empty() && url != text;
     let by_url = style.split("url(").skip(1).filter_map(|rest| rest.split(')').next());
     let by_import = style.split("@import").skip(1).filter_map(|rest| rest.split(';').next());
     let by_import = by_import.filter(|rest| !rest.contains("url("));
-    by_url.chain(by_import).map(|url| url.trim().trim_matches(['"', '\''])).filter(|url| unquoted("#")(url)).collect()
+    by_url.chain(by_import).map(|url| url.trim().trim_matches(['"', '\''])).filter(|url| !url.is_empty()).collect()
 }
 
 fn read(path: &Path) -> Result<String, BookError> {

@@ -67,6 +67,10 @@ fn block(line: &str) -> Option<Result<(&str, &str), PageError>> {
         let error = if rest.contains("}}") { PageError::NotAlone { name: name.into() } } else { unclosed(name) };
         return Some(Err(error));
     };
+    if arguments.contains("{{#") {
+        let wanted = "no directive inside a directive".into();
+        return Some(Err(PageError::Arguments { name: name.into(), found: arguments.trim().into(), wanted }));
+    }
     Some(Ok((name, arguments.trim())))
 }
 

@@ -12,7 +12,7 @@ pub enum BookError {
         /// The line, from 1.
         line: usize,
         /// What is wrong.
-        error: PageError,
+        error: Box<PageError>,
     },
     /// A file could not be read or written.
     #[error("{}: {error}", .path.display())]
@@ -166,14 +166,16 @@ pub enum PageError {
         reason: String,
     },
     /// A dollar sign that opens no formula.
-    #[error("a dollar sign without its partner near `{near}`; write \\$ for the sign itself")]
+    #[error(
+        "a dollar sign that opens no formula at `{near}`: wanted $...$ without blanks inside the signs and with braces in pairs, or \\$ for the sign itself"
+    )]
     StrayDollar {
         /// The text after it.
         near: String,
     },
     /// A dollar sign where Markdown, and with it formulas, are not read.
     #[error(
-        "a dollar sign inside an HTML block near `{near}`; leave a blank line after the tag for Markdown to be read, or write &#36;"
+        "a dollar sign inside an HTML block at `{near}`; leave a blank line after the tag for Markdown to be read, or write &#36;"
     )]
     DollarInHtml {
         /// The text after it.

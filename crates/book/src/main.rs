@@ -50,10 +50,16 @@ fn run(command: &Command) -> Result<Vec<Problem>, BookError> {
     book.build(&output)?;
     match command {
         Command::Build => println!("built book/book/index.html"),
-        Command::Check => return book.check(&output),
+        Command::Check => {
+            let problems = book.check(&output)?;
+            if problems.is_empty() {
+                println!("book/book: no problem found");
+            }
+            return Ok(problems);
+        }
         Command::Serve { port } => {
             let server = Server::bind(&output, *port)?;
-            println!("http://localhost:{port}/ (Ctrl-C ends it)");
+            println!("http://{}/ (Ctrl-C ends it)", server.address());
             server.run();
         }
     }

@@ -4,6 +4,7 @@ use crate::PageError;
 use crate::directive::AtLine;
 use katex::{KatexContext, Settings, render_to_string};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use std::ops::Range;
 
 /// Characters that Markdown could read as markup once a formula stands in the page as inline HTML.
 const MARKUP: &str = "\\`*_[]|~$";
@@ -40,8 +41,7 @@ impl Math {
                     continue;
                 }
                 Event::Text(_) if !in_code => {
-                    let escaped = text[..range.start].ends_with('\\');
-                    check_text(&text[range.clone()], escaped).map_err(at_line)?;
+                    check_text(text, range.clone()).map_err(at_line)?;
                     continue;
                 }
                 Event::Html(_) => {
@@ -73,9 +73,11 @@ fn plain(reason: &str) -> String {
 }
 
 /// A dollar sign in plain text began no formula: it was meant to, or it is money and should be escaped.
-fn check_text(text: &str, escaped: bool) -> Result<(), PageError> {
-    match text.char_indices().find(|&(at, c)| c == '$' && !(at == 0 && escaped)) {
-        Some((at, _)) => Err(PageError::StrayDollar { near: near(&text[at..]) }),
+fn check_text(page: &str, range: Range<usize>) -> Result<(), PageError> {
+    // The parser ends a text before an escaped character and begins the next one with it.
+    let escaped = page[..range.start].ends_with('\\');
+    match page[range.clone()].match_indices('$').find(|&(at, _)| !(at == 0 && escaped)) {
+        Some((at, _)) => Err(PageError::StrayDollar { near: near(&page[range.start + at..]) }),
         None => Ok(()),
     }
 }
@@ -84,6 +86,7 @@ fn check_html(text: &str) -> Result<(), PageError> {
     text.find('$').map_or(Ok(()), |at| Err(PageError::DollarInHtml { near: near(&text[at..]) }))
 }
 
+/// The rest of the line, or its beginning.
 fn near(text: &str) -> String {
     text.lines().next().unwrap_or("").chars().take(40).collect()
 }

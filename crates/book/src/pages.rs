@@ -23,7 +23,7 @@ impl Pages {
 
     /// The text of a page as mdBook gets it. Errors name `page`.
     pub fn expand(&self, page: &str, text: &str) -> Result<String, BookError> {
-        let at = |(line, error)| BookError::Page { page: page.into(), line, error };
+        let at = |(line, error)| BookError::Page { page: page.into(), line, error: Box::new(error) };
         let text = self.directives(text).map_err(at)?;
         self.math.expand(&text).map_err(at)
     }

@@ -97,13 +97,14 @@ impl Results {
     fn provenance(&self) -> String {
         let told = MACHINE.iter().filter_map(|part| self.machine.get(*part)).map(text);
         let others = self.machine.iter().filter(|(key, _)| !MACHINE.contains(&key.as_str()));
-        let machine: Vec<String> = told.chain(others.map(|(key, value)| format!("{key} {}", text(value)))).collect();
+        let others = others.map(|(key, value)| match key.as_str() {
+            "threads" => format!("{} threads", text(value)),
+            key => format!("{} {}", key.replace('_', " "), text(value)),
+        });
+        let machine: Vec<String> = told.chain(others).collect();
         let Results { date, commit, method, .. } = self;
-        escape(&format!(
-            "Measured on {}; {date}, commit {commit}. {}.",
-            machine.join(", "),
-            method.trim_end_matches('.')
-        ))
+        let method = method.trim_end_matches('.');
+        escape(&format!("Measured on {}; {date}; commit {commit}; {method}.", machine.join(", ")))
     }
 }
 

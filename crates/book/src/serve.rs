@@ -19,20 +19,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Server {
     folder: PathBuf,
     listener: TcpListener,
+    address: SocketAddr,
 }
 
 impl Server {
     /// Listens on localhost; port 0 means one that is free.
     pub fn bind(folder: &Path, port: u16) -> Result<Self, BookError> {
         let folder = folder.canonicalize().map_err(BookError::io(folder))?;
-        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let listener = listen().map_err(BookError::io(Path::new(&format!("port {port}"))))?;
-        Ok(Server { folder, listener })
+        let listen = || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let (address, listener) = listen().map_err(BookError::io(Path::new(&format!("port {port}"))))?;
+        Ok(Server { folder, listener, address })
     }
 
     /// Where it listens.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Answers requests until the process ends.
