@@ -3,7 +3,7 @@
 use crate::cli::{self, ClimbArgs};
 use crate::input::{Input, Shape, check_problem_memory};
 use crate::measure::{Measured, RUNS, Row, measure};
-use crate::{format, report};
+use crate::{format, page, report};
 use anyhow::{Context, Result, ensure};
 use attention::{Mask, Problem};
 use comfy_table::Cell;
@@ -17,7 +17,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let settings = args.machine.settings();
     if let Some(path) = &args.report {
         // Better to hear now than after the climb that the page cannot be written.
-        report::check_writable(path)?;
+        page::check_writable(path)?;
     }
     let rows = measure(&problem, settings)?;
     ensure!(
@@ -67,7 +67,7 @@ fn describe(input: &Input, problem: &Problem) -> String {
         problem.q().shape(),
         problem.k().shape(),
         problem.v().shape(),
-        format::mask(problem.options().mask),
+        problem.options().mask,
     )
 }
 
