@@ -1,6 +1,7 @@
 //! What a caller may ask of attention beyond q, k and v.
 
 use ndarray::{ArrayView1, ArrayView4, ArrayViewD};
+use std::fmt;
 use std::ops::Range;
 
 /// Options of one call. The default is plain attention: scale `1/sqrt(d)`, no mask, nothing added.
@@ -114,6 +115,18 @@ impl Mask {
         let ends = right.map_or(q * k, |right| clamped_sum(k - q + right as i128 + 1));
         let starts = left.map_or(0, |left| clamped_sum(k - q - left as i128));
         (ends - starts) as f64
+    }
+}
+
+/// `full`, `causal`, or `window:L,R` in the convention of [`Mask::window`], with -1 for no limit.
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |limit: Option<usize>| limit.map_or("-1".into(), |keys| keys.to_string());
+        match *self {
+            Mask::Full => f.write_str("full"),
+            Mask::Causal => f.write_str("causal"),
+            Mask::Window { left, right } => write!(f, "window:{},{}", limit(left), limit(right)),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and how an answer leaves.
 
-use crate::{climb, conform, doctor, run};
+use crate::{benchmark, climb, compare, conform, doctor, run};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, Mask, Options};
 use clap::builder::PossibleValuesParser;
@@ -30,6 +30,10 @@ enum Verb {
     Run(RunArgs),
     /// Run rungs on a conformance pack
     Conform(ConformArgs),
+    /// Measure rungs against the ones below them
+    Bench(BenchArgs),
+    /// Show saved results of `bench`, side by side
+    Compare(CompareArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),
 }
@@ -138,6 +142,35 @@ pub(crate) struct ConformArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Only the rungs of this chapter and the ones below them; may be given several times [default: every rung]
+    #[arg(long, value_name = "N", value_parser = chapter)]
+    pub(crate) chapter: Vec<u32>,
+    /// Keys of a sequence; may be a list
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count, default_values_t = [256, 512, 1024])]
+    pub(crate) n: Vec<usize>,
+    /// Threads; may be a list [default: 1, and one for each core]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads)]
+    pub(crate) threads: Vec<usize>,
+    /// Save the results in this file, which must be new or hold earlier results
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the results as they are saved instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// Files that `bench` saved; speeds are told against the first
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write a page with the table and charts of speed over the number of keys
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON object instead of the lines
     #[arg(long)]
@@ -163,6 +196,8 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Climb(args) => args.machine.pool()?.install(|| climb::main(&args)),
         Verb::Run(args) => args.machine.pool()?.install(|| run::main(&args)),
         Verb::Conform(args) => args.machine.pool()?.install(|| conform::main(&args)),
+        Verb::Bench(args) => benchmark::main(&args),
+        Verb::Compare(args) => compare::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
     }
 }
@@ -207,9 +242,13 @@ impl MachineArgs {
         };
         // Told nothing, the builder would read the variable again.
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let builder = rayon::ThreadPoolBuilder::new().num_threads(if threads == 0 { cores() } else { threads });
-        builder.build().context("cannot start the threads")
+        pool(if threads == 0 { cores() } else { threads })
     }
+}
+
+/// As many threads, or with 0 one for each core.
+pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads")
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -218,6 +257,12 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "wanted a whole number of at least 1".into())
+}
+
+fn chapter(text: &str) -> Result<u32, String> {
+    let chapters = || RUNGS.iter().map(|rung| rung.chapter);
+    let wanted = || format!("wanted one of {}", chapters().map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
+    text.parse().ok().filter(|asked| chapters().any(|chapter| chapter == *asked)).ok_or_else(wanted)
 }
 
 fn threads(text: &str) -> Result<usize, String> {

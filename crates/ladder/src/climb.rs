@@ -73,7 +73,7 @@ fn describe(input: &Input, problem: &Problem) -> String {
         problem.q().shape(),
         problem.k().shape(),
         problem.v().shape(),
-        format::mask(problem.options().mask),
+        problem.options().mask,
     )
 }
 

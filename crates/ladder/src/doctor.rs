@@ -3,17 +3,15 @@
 use crate::cli::{self, DoctorArgs};
 use crate::{format, memory};
 use anyhow::Result;
+use ladder::bench::cpu_model;
 use ladder::registry::RUNGS;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
-    let system = System::new_with_specifics(RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()));
-    let cpu = system.cpus().first().map(|cpu| cpu.brand().trim()).filter(|brand| !brand.is_empty());
-    let cpu = cpu.unwrap_or("unknown").to_string();
+    let cpu = cpu_model();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let (features, available, gpu) = (cpu_features(), memory::available(), gpu());
     let rungs: Vec<&str> = RUNGS.iter().map(|rung| rung.name).collect();

@@ -1,6 +1,5 @@
 //! Numbers and names as people read them.
 
-use attention::Mask;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::env;
 use std::io::{self, IsTerminal};
@@ -55,15 +54,5 @@ pub(crate) fn three_digits(x: f64) -> String {
         a if a >= 100.0 => format!("{x:.0}"),
         a if a >= 10.0 => format!("{x:.1}"),
         _ => format!("{x:.2}"),
-    }
-}
-
-/// A mask as `--mask` takes it.
-pub(crate) fn mask(mask: Mask) -> String {
-    let limit = |limit: Option<usize>| limit.map_or("-1".into(), |keys| keys.to_string());
-    match mask {
-        Mask::Full => "full".into(),
-        Mask::Causal => "causal".into(),
-        Mask::Window { left, right } => format!("window:{},{}", limit(left), limit(right)),
     }
 }

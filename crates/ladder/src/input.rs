@@ -182,7 +182,7 @@ pub(crate) fn check_problem_memory(problem: &Problem) -> Result<()> {
 }
 
 /// Refuses what would not fit, before anything large is allocated. Counted in floating point, which cannot overflow.
-fn check_memory(heads: f64, pairs: f64, elements: f64) -> Result<()> {
+pub(crate) fn check_memory(heads: f64, pairs: f64, elements: f64) -> Result<()> {
     let scores = 2.0 * size_of::<f32>() as f64 * pairs;
     // Of each element of q, k, v and o: the tensor, the oracle's f64 copies, the results that are compared.
     let tensors = 40.0 * elements + 512.0 * heads;

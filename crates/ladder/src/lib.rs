@@ -3,4 +3,5 @@
 //!
 //! The binary of this package, `ladder`, is the command line.
 
+pub mod bench;
 pub mod registry;

@@ -1,13 +1,16 @@
-//! `ladder`: climb the rungs, run one, check them against a pack, look at the machine.
+//! `ladder`: climb the rungs, run one, check them against a pack, measure them, look at the machine.
 
+mod benchmark;
 mod cli;
 mod climb;
+mod compare;
 mod conform;
 mod doctor;
 mod format;
 mod input;
 mod measure;
 mod memory;
+mod page;
 mod report;
 mod run;
 

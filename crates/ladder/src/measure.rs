@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use attention::oracle::{self, Truth};
 use attention::{AttentionError, DType, Output, Problem, Traffic, TrafficMeter};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use ladder::bench::flops;
 use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
 use std::time::{Duration, Instant};
 use testkit::{Verdict, judge, judge_against};
@@ -129,14 +130,6 @@ fn measure_rung(
         formula: rung.formula(problem, settings)?,
     };
     Ok((measured, output))
-}
-
-/// Floating-point operations of attention: a multiplication and an addition for each of the d + d_v channels of every
-/// visible pair of query and key.
-fn flops(problem: &Problem) -> f64 {
-    let mask = problem.options().mask;
-    let pairs: f64 = problem.sequences().iter().map(|sequence| mask.pairs(sequence.q.len(), sequence.k.len())).sum();
-    2.0 * (problem.d() + problem.d_v()) as f64 * problem.heads() as f64 * pairs
 }
 
 /// A progress bar for the oracle and for each rung; hidden where stderr is no terminal.

@@ -1,0 +1,28 @@
+//! Benchmarks: what is measured, how, and the form in which results are kept.
+//!
+//! The definitions live here and nowhere else: `ladder bench` and the criterion benches of the chapters walk the same
+//! [`cases`] with the same [`rungs`], and a [`Contest`] exists only for rungs whose results have been checked.
+//!
+//! ```
+//! use ladder::bench::{self, Contest};
+//! let case = bench::cases(32)[0];
+//! let owned = case.build();
+//! let problem = owned.problem();
+//! let rungs = bench::build(&bench::rungs(&[2]));
+//! let mut contest = Contest::check(&problem, &attention::oracle::truth(&problem), &rungs)?;
+//! contest.run(0)?; // naive, the rung below chapter 2's
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What it does not do: promise that two runs agree. Times belong to a machine and an hour; that is why [`Results`] say
+//! which.
+
+mod case;
+mod contest;
+mod machine;
+mod results;
+
+pub use case::{Case, build, cases, rungs};
+pub use contest::{BenchError, Contest, METHOD, Times, flops};
+pub use machine::{Machine, commit, cpu_model};
+pub use results::{Results, ResultsError, Row, Shape};

@@ -1,0 +1,105 @@
+//! What is measured.
+
+use crate::registry::{RUNGS, Rung, Settings};
+use attention::{Attention, DType, Mask};
+use std::fmt;
+use testkit::problems::{OwnedProblem, Spec};
+
+/// Seed of all inputs: two people who measure a case measure the same numbers.
+const SEED: u64 = 14;
+
+/// Sequences that one decoding step serves: one query each leaves a machine idle if there are few.
+const DECODE_BATCH: usize = 16;
+
+/// One shape to measure. Inputs are normal, never zeros: on some machines arithmetic on zeros costs less power, and so
+/// less time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// Element type.
+    pub dtype: DType,
+    /// Channels of a head, in q, k and v.
+    pub d: usize,
+    /// Which keys a query sees.
+    pub mask: Mask,
+    /// Sequences.
+    pub batch: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Queries of a sequence.
+    pub q_len: usize,
+    /// Keys of a sequence.
+    pub kv_len: usize,
+}
+
+/// The cases of length `n`: whole sequences, full and causal, and a decoding step on `n` keys.
+pub fn cases(n: usize) -> [Case; 3] {
+    let (mask, batch) = (Mask::Full, 1);
+    let full = Case { dtype: DType::F32, d: 64, mask, batch, heads: 4, kv_heads: 4, q_len: n, kv_len: n };
+    [full, Case { mask: Mask::Causal, ..full }, Case { batch: DECODE_BATCH, q_len: 1, ..full }]
+}
+
+/// The rungs of these chapters, each with the one below it, from the lowest up. No chapters are all chapters.
+pub fn rungs(chapters: &[u32]) -> Vec<&'static Rung> {
+    let asked = |rung: &Rung| chapters.is_empty() || chapters.contains(&rung.chapter);
+    let takes_part = |&place: &usize| asked(&RUNGS[place]) || RUNGS.get(place + 1).is_some_and(asked);
+    (0..RUNGS.len()).filter(takes_part).map(|place| &RUNGS[place]).collect()
+}
+
+/// The rungs, ready to run with the settings that every benchmark uses.
+pub fn build(rungs: &[&Rung]) -> Vec<Box<dyn Attention>> {
+    rungs.iter().map(|rung| rung.build(Settings::default())).collect()
+}
+
+impl Case {
+    /// Fills the tensors with seeded normal numbers.
+    pub fn build(&self) -> OwnedProblem {
+        let Case { dtype, d, mask, batch, heads, kv_heads, q_len, kv_len } = *self;
+        let lengths = vec![(q_len, kv_len); batch];
+        let group = heads / kv_heads;
+        Spec { lengths, kv_heads, group, dtype, mask, seed: SEED, ..Spec::plain(q_len, kv_len, d) }.build()
+    }
+
+    /// Whether it is a decoding step, which moves bytes more than it computes.
+    pub fn is_decode(&self) -> bool {
+        self.q_len == 1
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { dtype, d, mask, batch, heads, kv_heads, q_len, kv_len } = self;
+        write!(f, "{dtype} {mask} batch {batch} heads {heads} on {kv_heads} q {q_len} kv {kv_len} d {d}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cases, rungs};
+
+    #[test]
+    fn a_chapter_brings_the_rung_below_it() {
+        let names = |chapters: &[u32]| rungs(chapters).iter().map(|rung| rung.name).collect::<Vec<_>>();
+        assert_eq!(names(&[1]), ["naive"]);
+        assert_eq!(names(&[4]), ["fa1", "fa2"]);
+        assert_eq!(names(&[2, 4]), ["naive", "online-softmax", "fa1", "fa2"]);
+        assert_eq!(names(&[]).len(), crate::registry::RUNGS.len());
+    }
+
+    #[test]
+    fn inputs_are_seeded_and_not_zero() {
+        for case in cases(16) {
+            let (owned, again) = (case.build(), case.build());
+            let (problem, again) = (owned.problem(), again.problem());
+            assert_eq!(problem.q().shape(), [case.batch, case.heads, case.q_len, case.d], "{case}");
+            assert_eq!(problem.k().shape(), [case.batch, case.kv_heads, case.kv_len, case.d], "{case}");
+            assert_eq!((problem.dtype(), problem.options().mask), (case.dtype, case.mask), "{case}");
+            for (tensor, again) in [(problem.q(), again.q()), (problem.k(), again.k()), (problem.v(), again.v())] {
+                let numbers = tensor.to_f64();
+                assert!(numbers.iter().all(|&x| x != 0.0), "{case}");
+                assert_eq!(numbers, again.to_f64(), "{case}");
+            }
+        }
+    }
+}

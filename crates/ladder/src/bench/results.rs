@@ -1,0 +1,254 @@
+//! The form in which results are kept: one JSON file for each machine and occasion, the same for CPU and GPU.
+
+use super::{Case, Machine, Times, flops};
+use attention::{Problem, Traffic};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// What was measured on one machine on one occasion.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Results {
+    /// Where.
+    pub machine: Machine,
+    /// When: ISO 8601, in UTC.
+    pub date: String,
+    /// The commit of the sources, with `-dirty` behind it if they had changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// How, in one sentence.
+    pub method: String,
+    /// What came out.
+    pub rows: Vec<Row>,
+}
+
+/// The speed of one contestant on one shape. What does not apply is left out.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// A rung, or a peer.
+    pub who: String,
+    /// Element type, as [`attention::DType`] prints it.
+    pub dtype: String,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Which keys a query sees, as [`attention::Mask`] prints it.
+    pub mask: String,
+    /// Sequences.
+    pub batch: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Queries of a sequence.
+    pub q_len: usize,
+    /// Keys of a sequence.
+    pub kv_len: usize,
+    /// Threads of a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// Milliseconds a run, sustained.
+    pub ms: f64,
+    /// Milliseconds of the best run after a pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ms_burst: Option<f64>,
+    /// 10^12 floating-point operations a second, sustained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tflops: Option<f64>,
+    /// The same of the best run after a pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tflops_burst: Option<f64>,
+    /// 10^9 bytes of inputs and outputs a second, sustained, where bytes are what counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gbps: Option<f64>,
+}
+
+/// What two rows must share for their speeds to be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape<'a> {
+    dtype: &'a str,
+    head_dim: usize,
+    mask: &'a str,
+    heads: [usize; 3],
+    lengths: [usize; 2],
+    threads: Option<usize>,
+}
+
+/// Why results cannot be read or written.
+#[derive(Debug, Error)]
+pub enum ResultsError {
+    /// The system refuses.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It is no results file.
+    #[error("{}: found no results: {why}", path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What gives it away.
+        why: String,
+    },
+    /// Something stands where results were to go.
+    #[error("{}: found a file that is no results file, wanted a new name or earlier results to replace", path.display())]
+    Occupied {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+impl Row {
+    /// The row of one contestant with its times on `problem`, which was built from `case`.
+    pub fn new(who: &str, case: &Case, problem: &Problem, threads: usize, times: Times) -> Self {
+        let tflops = |ms: f64| Some(rounded(flops(problem) / ms / 1e9));
+        let bytes = Traffic::compulsory(problem).total() as f64;
+        Row {
+            who: who.into(),
+            dtype: case.dtype.to_string(),
+            head_dim: case.d,
+            mask: case.mask.to_string(),
+            batch: case.batch,
+            heads: case.heads,
+            kv_heads: case.kv_heads,
+            q_len: case.q_len,
+            kv_len: case.kv_len,
+            threads: Some(threads),
+            ms: rounded(times.ms),
+            ms_burst: Some(rounded(times.ms_burst)),
+            tflops: tflops(times.ms),
+            tflops_burst: tflops(times.ms_burst),
+            gbps: case.is_decode().then(|| rounded(bytes / times.ms / 1e6)),
+        }
+    }
+
+    /// Everything but who and how fast.
+    pub fn shape(&self) -> Shape<'_> {
+        Shape {
+            dtype: &self.dtype,
+            head_dim: self.head_dim,
+            mask: &self.mask,
+            heads: [self.batch, self.heads, self.kv_heads],
+            lengths: [self.q_len, self.kv_len],
+            threads: self.threads,
+        }
+    }
+
+    /// What is wrong with the numbers, if something is.
+    fn fault(&self) -> Option<String> {
+        let speeds = [("ms_burst", self.ms_burst), ("tflops", self.tflops), ("tflops_burst", self.tflops_burst)];
+        let speeds = [("ms", Some(self.ms)), ("gbps", self.gbps)].into_iter().chain(speeds);
+        let bad = |(name, value): (&str, Option<f64>)| {
+            let value = value.filter(|value| !(value.is_finite() && *value > 0.0))?;
+            Some(format!("{name}: found {value}, wanted a number above 0"))
+        };
+        let [batch, heads, kv_heads] = [self.batch, self.heads, self.kv_heads];
+        if [batch, heads, kv_heads, self.head_dim, self.q_len, self.kv_len, self.threads.unwrap_or(1)].contains(&0) {
+            return Some("found a length of 0, wanted at least 1".into());
+        }
+        speeds.filter_map(bad).next()
+    }
+}
+
+impl Results {
+    /// Reads a results file and checks that it says where, when, how, and each thing once.
+    ///
+    /// # Errors
+    /// [`ResultsError::File`] or [`ResultsError::Foreign`].
+    pub fn read(path: &Path) -> Result<Self, ResultsError> {
+        let failed = |error| ResultsError::File { path: path.into(), error };
+        let foreign = |why: String| ResultsError::Foreign { path: path.into(), why };
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(foreign("it is no regular file".into()));
+        }
+        let bytes = fs::read(path).map_err(failed)?;
+        let results: Results = serde_json::from_slice(&bytes).map_err(|error| foreign(error.to_string()))?;
+        results.fault().map_or(Ok(results), |why| Err(foreign(why)))
+    }
+
+    fn fault(&self) -> Option<String> {
+        if self.machine.cpu.is_none() && self.machine.gpu.is_none() {
+            return Some("machine: found neither cpu nor gpu, wanted one of them".into());
+        }
+        if humantime::parse_rfc3339(&self.date).is_err() {
+            return Some(format!("date: found {:?}, wanted ISO 8601 in UTC", self.date));
+        }
+        if self.method.trim().is_empty() {
+            return Some("method: found nothing, wanted a sentence".into());
+        }
+        if self.rows.is_empty() {
+            return Some("rows: found none, wanted at least one".into());
+        }
+        let mut seen = HashMap::new();
+        for (number, row) in (1..).zip(&self.rows) {
+            if let Some(why) = row.fault() {
+                return Some(format!("row {number}: {why}"));
+            }
+            if let Some(earlier) = seen.insert((&row.who, row.shape()), number) {
+                return Some(format!("row {number}: found {} on the shape of row {earlier} again", row.who));
+            }
+        }
+        None
+    }
+
+    /// Writes the results beside `path` and moves them there in one step, so that no one ever reads half of them.
+    ///
+    /// # Errors
+    /// As [`Results::check_target`].
+    pub fn write(&self, path: &Path) -> Result<(), ResultsError> {
+        Results::check_target(path)?;
+        let part = part(path);
+        let written = fs::write(&part, self.to_string()).and_then(|()| fs::rename(&part, path));
+        written.map_err(|error| {
+            // It may never have come to be; what counts is the first error.
+            let _ = fs::remove_file(&part);
+            ResultsError::File { path: path.into(), error }
+        })
+    }
+
+    /// Whether results may be written to `path`: only to a new file, or over earlier results.
+    ///
+    /// # Errors
+    /// [`ResultsError::Occupied`] if something else is there, [`ResultsError::File`] if nothing can be written there.
+    pub fn check_target(path: &Path) -> Result<(), ResultsError> {
+        let failed = |error| ResultsError::File { path: path.into(), error };
+        match fs::symlink_metadata(path) {
+            Ok(_) => drop(Results::read(path).map_err(|_| ResultsError::Occupied { path: path.into() })?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let part = part(path);
+        OpenOptions::new().write(true).create_new(true).open(&part).map_err(failed)?;
+        fs::remove_file(&part).map_err(failed)
+    }
+}
+
+/// The JSON of a results file: a row a line, so that a difference between two files can be read.
+impl std::fmt::Display for Results {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line = |row: &Row| serde_json::to_string(row).map_err(|_| std::fmt::Error);
+        let rows = self.rows.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+        let head = Results { rows: Vec::new(), ..self.clone() };
+        let head = serde_json::to_string_pretty(&head).map_err(|_| std::fmt::Error)?;
+        let head = head.strip_suffix("[]\n}").ok_or(std::fmt::Error)?;
+        writeln!(f, "{head}[\n    {}\n  ]\n}}", rows.join(",\n    "))
+    }
+}
+
+/// Where a file grows before it is moved to `path`.
+fn part(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+}
+
+/// Five digits that count: more than any clock here is good for.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.4e}").parse().unwrap_or(x)
+}

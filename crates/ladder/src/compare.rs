@@ -1,0 +1,204 @@
+//! `ladder compare`: saved results as a table, and as charts.
+
+mod charts;
+
+use crate::cli::{self, CompareArgs};
+use crate::{format, page};
+use anyhow::{Context, Result};
+use comfy_table::Cell;
+use ladder::bench::{Results, Row, Shape};
+use ladder::registry::RUNGS;
+use std::collections::HashMap;
+use std::fs;
+
+pub(crate) fn main(args: &CompareArgs) -> Result<bool> {
+    let read = args.files.iter().map(|path| Ok((path.display().to_string(), Results::read(path)?)));
+    let files = read.collect::<Result<Vec<_>>>()?;
+    let comparison = Comparison::new(files.iter().map(|(name, results)| (Some(name.as_str()), results)).collect());
+    if let Some(path) = &args.report {
+        page::check_writable(path)?;
+        fs::write(path, charts::html(&comparison)?).with_context(|| path.display().to_string())?;
+    }
+    cli::print(&comparison.text())?;
+    Ok(true)
+}
+
+/// Results of one or several occasions, row beside row.
+pub(crate) struct Comparison<'a> {
+    /// The results, with the name of the file that they come from.
+    files: Vec<(Option<&'a str>, &'a Results)>,
+    /// Everyone on every shape, in the order of first appearance, in each file that has them.
+    entries: Vec<Vec<Option<&'a Row>>>,
+}
+
+/// A property of a row that is no speed.
+type Property = (&'static str, fn(&Row) -> String);
+
+/// What a shape is made of.
+const SHAPE: [Property; 9] = [
+    ("dtype", |row| row.dtype.clone()),
+    ("d", |row| row.head_dim.to_string()),
+    ("mask", |row| row.mask.clone()),
+    ("batch", |row| row.batch.to_string()),
+    ("heads", |row| row.heads.to_string()),
+    ("kv\nheads", |row| row.kv_heads.to_string()),
+    ("q\nlen", |row| row.q_len.to_string()),
+    ("kv\nlen", |row| row.kv_len.to_string()),
+    ("thr.", |row| row.threads.map_or("-".into(), |threads| threads.to_string())),
+];
+
+impl<'a> Comparison<'a> {
+    /// Results that come from no file, alone.
+    pub(crate) fn of_one(results: &'a Results) -> Self {
+        Comparison::new(vec![(None, results)])
+    }
+
+    fn new(files: Vec<(Option<&'a str>, &'a Results)>) -> Self {
+        let mut places: HashMap<(Shape, &str), usize> = HashMap::new();
+        let mut entries: Vec<Vec<Option<&Row>>> = Vec::new();
+        for (file, (_, results)) in files.iter().enumerate() {
+            for row in &results.rows {
+                let place = *places.entry((row.shape(), &row.who)).or_insert(entries.len());
+                if place == entries.len() {
+                    entries.push(vec![None; files.len()]);
+                }
+                entries[place][file] = Some(row);
+            }
+        }
+        // Whoever a later file adds to a shape stands with the others of that shape.
+        let mut shapes = HashMap::new();
+        entries.sort_by_cached_key(|entry| {
+            let next = shapes.len();
+            *shapes.entry(any(entry).shape()).or_insert(next)
+        });
+        Comparison { files, entries }
+    }
+
+    /// The table, what its rows have in common, and where the numbers come from.
+    pub(crate) fn text(&self) -> String {
+        let (header, rows) = self.cells();
+        let rows = rows.into_iter().map(|cells| cells.into_iter().map(Cell::new).collect());
+        let table = format::table(header.iter().map(String::as_str), rows);
+        [self.common(), table.to_string()].into_iter().chain(self.sources()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The properties in which entries differ, and those in which they agree.
+    fn properties(&self) -> (Vec<Property>, Vec<Property>) {
+        let first = any(&self.entries[0]);
+        SHAPE.iter().copied().partition(|(_, value)| self.entries.iter().any(|entry| value(any(entry)) != value(first)))
+    }
+
+    /// The properties in which all entries agree.
+    fn common(&self) -> String {
+        let row = any(&self.entries[0]);
+        let agreed = self.properties().1;
+        let agreed = agreed.iter().map(|(name, value)| format!("{} {}", name.replace('\n', " "), value(row)));
+        agreed.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Headings, and a row for each entry.
+    fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let differing = self.properties().0;
+        let speeds: Vec<String> = if self.files.len() == 1 {
+            ["ms", "ms\nburst", "GFLOP\n/s", "GB/s", "x\nbelow"].map(String::from).into()
+        } else {
+            (0..self.files.len()).flat_map(headings).collect()
+        };
+        let header = ["who"].into_iter().chain(differing.iter().map(|(name, _)| *name)).map(String::from);
+        let rows = self.entries.iter().map(|entry| {
+            let row = any(entry);
+            let mut cells = vec![row.who.clone()];
+            cells.extend(differing.iter().map(|(_, value)| value(row)));
+            cells.extend(if self.files.len() == 1 { self.speeds(row) } else { side_by_side(entry) });
+            cells
+        });
+        (header.chain(speeds).collect(), rows.collect())
+    }
+
+    /// All speeds of a row of the only file.
+    fn speeds(&self, row: &Row) -> Vec<String> {
+        vec![
+            format::three_digits(row.ms),
+            optional(row.ms_burst),
+            optional(row.tflops.map(|tflops| 1e3 * tflops)),
+            optional(row.gbps),
+            self.below(row).map_or("-".into(), |below| times(below.ms / row.ms)),
+        ]
+    }
+
+    /// The rung below on the same shape.
+    fn below(&self, row: &Row) -> Option<&Row> {
+        let place = RUNGS.iter().position(|rung| rung.name == row.who)?;
+        let below = RUNGS.get(place.checked_sub(1)?)?;
+        self.entries
+            .iter()
+            .filter_map(|entry| entry[0])
+            .find(|other| other.who == below.name && other.shape() == row.shape())
+    }
+
+    /// Where the numbers of each file come from.
+    fn sources(&self) -> Vec<String> {
+        let source = |file: usize| match self.files[file] {
+            (None, results) => source(results),
+            (Some(name), results) if self.files.len() == 1 => format!("{name}: {}", source(results)),
+            (Some(name), results) => format!("{}: {name}: {}", letter(file), source(results)),
+        };
+        (0..self.files.len()).map(source).collect()
+    }
+
+    /// The name of a file, for results that come from one.
+    fn name(&self, file: usize) -> &str {
+        self.files[file].0.unwrap_or_default()
+    }
+}
+
+/// An entry has a row in at least one file, and what is asked of it here is the same in all.
+fn any<'a>(entry: &[Option<&'a Row>]) -> &'a Row {
+    entry.iter().flatten().next().expect("an entry comes from a row")
+}
+
+/// The headings of one of several files.
+fn headings(file: usize) -> Vec<String> {
+    let ms = format!("{}\nms", letter(file));
+    if file == 0 { vec![ms] } else { vec![ms, format!("{}\nx {}", letter(file), letter(0))] }
+}
+
+/// The times of an entry in each of several files, and how many times as fast as in the first.
+fn side_by_side(entry: &[Option<&Row>]) -> Vec<String> {
+    let mut cells = vec![optional(entry[0].map(|row| row.ms))];
+    for row in &entry[1..] {
+        cells.push(optional(row.map(|row| row.ms)));
+        cells.push(entry[0].zip(*row).map_or("-".into(), |(first, row)| times(first.ms / row.ms)));
+    }
+    cells
+}
+
+fn optional(number: Option<f64>) -> String {
+    number.map_or("-".into(), format::three_digits)
+}
+
+fn times(factor: f64) -> String {
+    format!("{}x", format::three_digits(factor))
+}
+
+/// What a file is called in headings: A, B, ... and numbers after Z.
+fn letter(file: usize) -> String {
+    let letter = u8::try_from(file).ok().filter(|&file| file < 26).map(|file| char::from(b'A' + file));
+    letter.map_or_else(|| (file + 1).to_string(), String::from)
+}
+
+/// Machine, date, commit and method of some results.
+fn source(results: &Results) -> String {
+    let machine = &results.machine;
+    let parts = [
+        machine.cpu.clone(),
+        machine.threads.map(|threads| format!("{threads} threads")),
+        machine.memory_bytes.map(|bytes| format::bytes(bytes as f64)),
+        machine.gpu.clone(),
+        machine.driver.as_ref().map(|driver| format!("driver {driver}")),
+        Some(results.date.clone()),
+        Some(results.commit.as_ref().map_or("commit unknown".into(), |commit| format!("commit {commit}"))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}. {}.", parts.join(", "), results.method.trim_end_matches('.'))
+}

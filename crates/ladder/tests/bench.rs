@@ -1,0 +1,337 @@
+//! `ladder bench` and `ladder compare`, the files between them, and that a wrong rung is never timed.
+
+use attention::{Attention, Head};
+use ladder::bench::{self, BenchError, Contest, Machine, Results, ResultsError, Row};
+use ndarray::{Array1, Array2};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tempfile::TempDir;
+use testkit::Variant;
+
+/// Two rungs on one shape on a CPU, and a peer on a GPU that says less: what a file looks like.
+const CPU: &str = r#"{
+  "machine": {"cpu": "Some CPU", "threads": 8, "memory_bytes": 34359738368},
+  "date": "2026-03-01T12:30:00Z",
+  "commit": "0123456789ab-dirty",
+  "method": "By hand",
+  "rows": [
+    {"who": "fa1", "dtype": "F32", "head_dim": 64, "mask": "causal", "batch": 1, "heads": 4, "kv_heads": 4, "q_len": 512, "kv_len": 512, "threads": 1, "ms": 12.0, "ms_burst": 10.0, "tflops": 0.0112, "tflops_burst": 0.01344},
+    {"who": "fa2", "dtype": "F32", "head_dim": 64, "mask": "causal", "batch": 1, "heads": 4, "kv_heads": 4, "q_len": 512, "kv_len": 512, "threads": 1, "ms": 8.0, "ms_burst": 7.5, "tflops": 0.0168, "tflops_burst": 0.01792},
+    {"who": "fa2", "dtype": "F32", "head_dim": 64, "mask": "full", "batch": 16, "heads": 4, "kv_heads": 4, "q_len": 1, "kv_len": 512, "threads": 1, "ms": 2.0, "ms_burst": 1.5, "tflops": 0.0042, "gbps": 8.4}
+  ]
+}"#;
+
+const GPU: &str = r#"{
+  "machine": {"gpu": "Some GPU", "driver": "570.1"},
+  "date": "2026-03-02T00:00:00Z",
+  "commit": null,
+  "method": "By hand.",
+  "rows": [{"who": "a peer", "dtype": "BF16", "head_dim": 128, "mask": "full", "batch": 2, "heads": 16, "kv_heads": 4, "q_len": 4096, "kv_len": 4096, "ms": 0.25}]
+}"#;
+
+fn ladder(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ladder")).args(args).output().expect("the binary starts")
+}
+
+/// Runs the binary, wants success and an empty stderr, and returns what it printed.
+fn answer(args: &[&str]) -> String {
+    let output = ladder(args);
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{args:?}: {:?}, {stderr}", output.status);
+    assert_eq!(stderr, "", "{args:?}");
+    stdout
+}
+
+/// Wants exit code 2, nothing on stdout, and one line on stderr that names each of `names`.
+fn refused(args: &[&str], names: &[&str]) {
+    let output = ladder(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert_eq!(output.stdout, b"", "{args:?}");
+    assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    for name in names.iter().chain(&["error: "]) {
+        assert!(stderr.contains(name), "{args:?}: wanted {name:?} in {stderr}");
+    }
+}
+
+/// A folder for the files of one test.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn read(path: &str) -> Result<Results, ResultsError> {
+    Results::read(Path::new(path))
+}
+
+#[test]
+fn a_file_means_what_it_says_and_is_written_as_it_was_read() {
+    let folder = Folder::new();
+    let results = read(&folder.file("cpu.json", CPU)).unwrap();
+    let machine =
+        Machine { cpu: Some("Some CPU".into()), threads: Some(8), memory_bytes: Some(32 << 30), ..Machine::default() };
+    assert_eq!((&results.machine, results.date.as_str()), (&machine, "2026-03-01T12:30:00Z"));
+    assert_eq!((results.commit.as_deref(), results.method.as_str()), (Some("0123456789ab-dirty"), "By hand"));
+    let decode = Row {
+        who: "fa2".into(),
+        dtype: "F32".into(),
+        head_dim: 64,
+        mask: "full".into(),
+        batch: 16,
+        heads: 4,
+        kv_heads: 4,
+        q_len: 1,
+        kv_len: 512,
+        threads: Some(1),
+        ms: 2.0,
+        ms_burst: Some(1.5),
+        tflops: Some(0.0042),
+        tflops_burst: None,
+        gbps: Some(8.4),
+    };
+    assert_eq!((results.rows.len(), &results.rows[2]), (3, &decode));
+
+    let gpu = read(&folder.file("gpu.json", GPU)).unwrap();
+    assert_eq!((gpu.commit.as_ref(), gpu.rows[0].threads), (None, None));
+    for (name, results) in [("cpu.json", results), ("gpu.json", gpu)] {
+        results.write(folder.path(name).as_ref()).unwrap();
+        assert_eq!(read(&folder.path(name)).unwrap(), results, "{name}");
+        let text = fs::read_to_string(folder.path(name)).unwrap();
+        assert!(!text.contains("null"), "what does not apply is left out: {text}");
+        assert_eq!(text.lines().filter(|line| line.contains("\"who\"")).count(), results.rows.len(), "a row a line");
+    }
+    assert_eq!(folder.names(), ["cpu.json", "gpu.json"]);
+}
+
+#[test]
+fn a_bench_is_checked_timed_shown_and_saved() {
+    let folder = Folder::new();
+    let path = folder.path("new.json");
+    let table = answer(&["bench", "--chapter", "4", "--n", "64", "--threads", "1", "--output", &path]);
+    for words in ["fa1", "fa2", "causal", "below", "GB/s", "dtype F32, d 64", "median of 7"] {
+        assert!(table.contains(words), "{words:?} in {table}");
+    }
+    assert!(!table.contains("naive") && !table.contains('\u{1b}'), "{table}");
+    let results = read(&path).unwrap();
+    let here = Machine::cpu();
+    assert_eq!(results.machine, here);
+    assert!(here.cpu.is_some() && here.threads > Some(0) && here.gpu.is_none(), "{here:?}");
+    assert!(results.method.contains("oracle"));
+    let shape = |row: &Row| (row.who.clone(), row.mask.clone(), row.batch, row.q_len, row.kv_len, row.threads);
+    let wanted = [("full", 1, 64), ("causal", 1, 64), ("full", 16, 1)].into_iter().flat_map(|(mask, batch, q_len)| {
+        ["fa1", "fa2"].map(|who| (who.to_string(), mask.to_string(), batch, q_len, 64, Some(1)))
+    });
+    assert!(results.rows.iter().map(shape).eq(wanted), "{results}");
+    for row in &results.rows {
+        let pairs = if row.mask == "causal" { 64 * 65 / 2 } else { row.q_len * 64 };
+        let flops = (2 * (64 + 64) * 4 * row.batch * pairs) as f64;
+        assert!((row.tflops.unwrap() * row.ms * 1e9 / flops - 1.0).abs() < 1e-3, "{row:?}");
+        assert!((row.tflops_burst.unwrap() * row.ms_burst.unwrap() * 1e9 / flops - 1.0).abs() < 1e-3, "{row:?}");
+        // A decoding step moves k and v of every key, and q, o and lse of every row.
+        let bytes = (4 * 4 * 16 * (2 * 64 * 64 + 2 * 64 + 1)) as f64;
+        let moved = row.gbps.map(|gbps| gbps * row.ms * 1e6 / bytes);
+        assert_eq!(moved.is_some(), row.q_len == 1, "{row:?}");
+        assert!(moved.is_none_or(|moved| (moved - 1.0).abs() < 1e-3), "{row:?}");
+    }
+    assert_eq!(folder.names(), ["new.json"], "no half of a file stays behind");
+}
+
+#[test]
+fn one_chapter_or_several_and_json_in_the_same_form() {
+    let args = ["bench", "--chapter", "1", "--chapter", "3", "--n", "16,8,16", "--threads", "2", "--json"];
+    let folder = Folder::new();
+    let results = read(&folder.file("printed.json", &answer(&args))).unwrap();
+    let whos: Vec<&str> = results.rows[..3].iter().map(|row| row.who.as_str()).collect();
+    assert_eq!(whos, ["naive", "online-softmax", "fa1"]);
+    assert_eq!(results.rows.len(), 3 * 3 * 2);
+    assert!(results.rows.iter().all(|row| row.threads == Some(2)));
+    assert!(results.rows.iter().map(|row| row.kv_len).eq([vec![8; 9], vec![16; 9]].concat()));
+}
+
+#[test]
+fn a_wrong_rung_is_refused_before_it_is_timed() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    // The average of all values, whatever the scores.
+    let average = |head: &Head| {
+        RUNS.fetch_add(1, Relaxed);
+        let v = head.v.load(0..head.k_len);
+        let row = v.mean_axis(ndarray::Axis(0)).unwrap();
+        let o = Array2::from_shape_fn((head.q_len, head.d_v()), |(_, c)| row[c]);
+        (o, Array1::from_elem(head.q_len, (head.k_len as f32).ln()))
+    };
+    let [case, ..] = bench::cases(8);
+    let owned = case.build();
+    let problem = owned.problem();
+    let truth = attention::oracle::truth(&problem);
+    let mut rungs = bench::build(&bench::rungs(&[4]));
+    assert!(Contest::check(&problem, &truth, &rungs).is_ok());
+    rungs.push(Box::new(Variant::new("average", average)) as Box<dyn Attention>);
+    let Err(error) = Contest::check(&problem, &truth, &rungs) else { panic!("a wrong rung may be timed") };
+    assert!(matches!(error, BenchError::Wrong { who: "average", .. }), "{error}");
+    assert!(error.to_string().starts_with("average against the oracle: "), "{error}");
+    assert_eq!(RUNS.load(Relaxed), case.heads, "one run, to be judged");
+}
+
+#[test]
+fn a_rung_that_refuses_is_named() {
+    let [case, ..] = bench::cases(8);
+    let owned = bench::Case { dtype: attention::DType::F64, ..case }.build();
+    let problem = owned.problem();
+    let rungs = bench::build(&bench::rungs(&[4]));
+    let error = Contest::check(&problem, &attention::oracle::truth(&problem), &rungs).err().expect("fa1 takes no F64");
+    assert!(matches!(error, BenchError::Rung { who: "fa1", .. }), "{error}");
+}
+
+#[test]
+fn one_file_is_shown_with_the_rung_below() {
+    let folder = Folder::new();
+    let table = answer(&["compare", &folder.file("cpu.json", CPU)]);
+    // fa2 took 8 ms where fa1 took 12; on the other shape there is no fa1.
+    assert!(table.lines().any(|line| line.starts_with("fa2") && line.ends_with("1.50x")), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("fa2") && line.ends_with("8.40│    -")), "{table}");
+    for words in
+        ["dtype F32, d 64, heads 4", "Some CPU, 8 threads, 32.0 GiB", "2026-03-01", "0123456789ab-dirty", "By hand."]
+    {
+        assert!(table.contains(words), "{words:?} in {table}");
+    }
+    let gpu = answer(&["compare", &folder.file("gpu.json", GPU)]);
+    for words in ["a peer", "Some GPU, driver 570.1, 2026-03-02T00:00:00Z, commit unknown. By hand.", "0.25"] {
+        assert!(gpu.contains(words), "{words:?} in {gpu}");
+    }
+}
+
+#[test]
+fn several_files_stand_side_by_side_on_the_same_shapes() {
+    let folder = Folder::new();
+    let twice_as_fast = CPU.replace("\"ms\": 12.0", "\"ms\": 6.0").replace("\"who\": \"fa2\", ", "\"who\": \"fa3\", ");
+    let (first, second) = (folder.file("first.json", CPU), folder.file("second.json", &twice_as_fast));
+    let (gpu, report) = (folder.file("gpu.json", GPU), folder.path("report.html"));
+    let table = answer(&["compare", &first, &second, &gpu, "--report", &report]);
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains('│')).skip(2).collect();
+    let starts: Vec<&str> = rows.iter().map(|line| line.split('│').next().unwrap().trim()).collect();
+    assert_eq!(starts, ["fa1", "fa2", "fa3", "fa2", "fa3", "a peer"], "rows of one shape stand together: {table}");
+    let cells = |row: usize| rows[row].split('│').rev().take(5).map(str::trim).collect::<Vec<_>>();
+    // From the last column back: C's factor and ms, B's factor and ms, A's ms.
+    assert_eq!(cells(0), ["-", "-", "2.00x", "6.00", "12.0"]);
+    assert_eq!(cells(1), ["-", "-", "-", "-", "8.00"]);
+    assert_eq!(cells(2), ["-", "-", "-", "8.00", "-"]);
+    assert_eq!(cells(5), ["-", "0.25", "-", "-", "-"]);
+    for words in [format!("A: {first}: Some CPU"), format!("C: {gpu}: Some GPU")] {
+        assert!(table.contains(&words), "{words:?} in {table}");
+    }
+
+    let page = fs::read_to_string(&report).unwrap();
+    // A chart for each of two shapes in each of two files; the third has no speed but a time.
+    assert_eq!(page.matches("<svg ").count(), 4, "{page}");
+    for words in ["GFLOP/s: ", "GB/s: ", "fa1", "a peer", "currentColor", "2.00x", "second.json"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("<script") && !page.contains("NaN") && !page.contains("inf"));
+    let addresses = page.matches("http").count();
+    assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count(), "only the name of SVG is an address");
+}
+
+#[test]
+fn files_that_hold_no_results_are_refused_in_one_line() {
+    let folder = Folder::new();
+    let good = folder.file("good.json", CPU);
+    let changed = |from: &str, to: &str| {
+        assert!(CPU.contains(from), "{from}");
+        CPU.replacen(from, to, 1)
+    };
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/conformance/manifest.json");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    for (text, names) in [
+        (String::new(), &["EOF"][..]),
+        (CPU[..CPU.len() / 2].into(), &["EOF"]),
+        ("\u{0}\u{1}".into(), &[]),
+        ("[]".into(), &[]),
+        ("{}".into(), &["machine"]),
+        (manifest, &[]),
+        (format!("{CPU}{CPU}"), &["trailing"]),
+        (changed("\"method\"", "\"methods\""), &["methods"]),
+        (changed("\"ms\": 12.0", "\"ms\": \"12\""), &["line 7"]),
+        (changed("\"ms\": 12.0", "\"seconds\": 12.0"), &["seconds"]),
+        (changed("\"ms\": 12.0", "\"ms\": 0"), &["row 1", "ms", "0", "above 0"]),
+        (changed("\"ms\": 12.0", "\"ms\": 1e999"), &["line 7"]),
+        (changed("\"gbps\": 8.4", "\"gbps\": -8.4"), &["row 3", "gbps", "-8.4"]),
+        (changed("\"batch\": 16", "\"batch\": 0"), &["row 3", "at least 1"]),
+        (changed("\"batch\": 16", "\"batch\": -1"), &["line 9"]),
+        (changed("\"who\": \"fa1\"", "\"who\": \"fa2\""), &["row 2", "fa2", "row 1"]),
+        (changed("2026-03-01T12:30:00Z", "yesterday"), &["date", "yesterday", "ISO 8601"]),
+        (changed("By hand", " "), &["method"]),
+        (changed("\"cpu\": \"Some CPU\", ", ""), &["machine", "cpu", "gpu"]),
+        (changed("\"cpu\": ", "\"CPU\": "), &["CPU"]),
+        (format!("{}\"rows\": []}}", CPU.split("\"rows\"").next().unwrap()), &["rows"]),
+    ] {
+        let bad = folder.file("bad.json", &text);
+        refused(&["compare", &bad], &[names, &[bad.as_str()]].concat());
+        refused(&["compare", &good, &bad, "--report", &folder.path("report.html")], &[&bad]);
+        // Nor does a bench write over it.
+        refused(&["bench", "--n", "8", "--output", &bad], &[&bad, "no results file"]);
+        assert_eq!(fs::read_to_string(&bad).unwrap(), text);
+    }
+    refused(&["compare", &folder.path("missing.json")], &["missing.json"]);
+    refused(&["compare", &folder.path("")], &[folder.path("").trim_end_matches('/')]);
+    assert_eq!(folder.names(), ["bad.json", "good.json"], "no report is written of what cannot be read");
+}
+
+#[test]
+fn results_replace_earlier_results_and_nothing_else() {
+    let folder = Folder::new();
+    let path = folder.file("earlier.json", CPU);
+    answer(&["bench", "--chapter", "1", "--n", "8", "--threads", "1", "--output", &path]);
+    assert_eq!(read(&path).unwrap().rows.len(), 3);
+    for nowhere in [folder.path("no/such/folder/out.json"), folder.path("")] {
+        refused(&["bench", "--n", "8", "--output", &nowhere], &[nowhere.trim_end_matches('/')]);
+        refused(&["compare", &path, "--report", &nowhere], &[nowhere.trim_end_matches('/')]);
+    }
+    assert_eq!(folder.names(), ["earlier.json"]);
+}
+
+#[test]
+fn bad_flags_are_refused_in_one_line() {
+    for (args, names) in [
+        (&["bench", "--chapter", "9"][..], &["--chapter", "9", "1, 2, 3, 4"][..]),
+        (&["bench", "--chapter", "fa2"], &["--chapter", "fa2"]),
+        (&["bench", "--n", "0"], &["--n", "0", "at least 1"]),
+        (&["bench", "--n", "64,x"], &["--n", "x"]),
+        (&["bench", "--n", ""], &["--n"]),
+        (&["bench", "--n", "10000000"], &["available"]),
+        (&["bench", "--n", "18446744073709551615"], &["available"]),
+        (&["bench", "--threads", "0"], &["--threads", "1 to 1024"]),
+        (&["bench", "--threads", "1,4096"], &["--threads", "4096"]),
+        (&["bench", "--output", ""], &["--output"]),
+        (&["bench", "here"], &["here"]),
+        (&["compare"], &["<FILE>"]),
+        (&["compare", "--json"], &["--json"]),
+    ] {
+        refused(args, names);
+    }
+    for verb in ["bench", "compare"] {
+        assert!(answer(&[verb, "--help"]).contains("FILE"), "{verb}");
+    }
+}
