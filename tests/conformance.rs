@@ -1,15 +1,13 @@
 //! Every rung and the oracle against expected values from outside: the conformance pack, and layers of real models.
 
-use attention::oracle::{Oracle, truth};
-use attention::{Attention, Batch, Kv, Mask, Options, Problem};
-use fa1::Fa1;
-use fa2::Fa2;
-use naive::Naive;
+use attention::oracle::truth;
+use attention::{Batch, Kv, Mask, Options, Problem};
+use ladder::registry::{self, ORACLE, RUNGS, Settings};
 use ndarray::Axis;
-use online_softmax::OnlineSoftmax;
 use std::path::{Path, PathBuf};
 use testkit::files::read_safetensors;
 use testkit::pack::{Case, Outcome, Pack, Runner, Status, run_on_canaries};
+use testkit::{Verdict, worst};
 
 /// Cases that no rung takes: their families and types have no rung yet.
 const UNSUPPORTED: [&str; 10] = [
@@ -52,35 +50,18 @@ fn unsupported(runner: Runner) -> Vec<String> {
     unsupported
 }
 
-fn conforms(rung: &dyn Attention) {
-    let mut expected = UNSUPPORTED.to_vec();
-    expected.insert(0, ORACLE_ONLY);
-    assert_eq!(unsupported(&|problem| run_on_canaries(rung, problem)), expected);
+#[test]
+fn every_rung_conforms() {
+    let expected: Vec<&str> = [ORACLE_ONLY].into_iter().chain(UNSUPPORTED).collect();
+    for rung in RUNGS {
+        let attention = rung.build(Settings::default());
+        assert_eq!(unsupported(&|problem| run_on_canaries(attention.as_ref(), problem)), expected, "{}", rung.name);
+    }
 }
 
 #[test]
-fn oracle_conforms() {
+fn the_oracle_conforms() {
     assert_eq!(unsupported(&|problem| Ok(truth(problem).into())), UNSUPPORTED);
-}
-
-#[test]
-fn naive_conforms() {
-    conforms(&Naive::default());
-}
-
-#[test]
-fn online_softmax_conforms() {
-    conforms(&OnlineSoftmax::default());
-}
-
-#[test]
-fn fa1_conforms() {
-    conforms(&Fa1::default());
-}
-
-#[test]
-fn fa2_conforms() {
-    conforms(&Fa2::default());
 }
 
 /// A result that is off by twice the tolerance in one element, or by the sign of lse, fails in every case.
@@ -127,20 +108,16 @@ fn real_layer(name: &str, mask: Mask, cu_seqlens: Option<&str>, s_max: f64) {
     let v_max = v.to_f64().fold(0f64, |max, v| max.max(v.abs()));
     let problem = Problem::new(q, Kv::Contiguous { k, v }, batch, Options { mask, ..Options::default() }).unwrap();
     let (o, lse) = (tensor("o").to_f64(), tensor("lse").to_f64());
-    let arithmetic = 2f64.powi(-20) * (1.0 + s_max) * v_max;
-    let rungs: [&dyn Attention; 5] =
-        [&Oracle, &Naive::default(), &OnlineSoftmax::default(), &Fa1::default(), &Fa2::default()];
-    for rung in rungs {
-        let found = run_on_canaries(rung, &problem).unwrap();
-        assert_eq!((found.o.shape(), found.lse.shape()), (o.shape(), lse.shape()));
-        for ((index, &wanted), &found) in o.indexed_iter().zip(&found.o) {
-            let tol = 2f64.powi(-11) * wanted.abs() + 2f64.powi(-25) + arithmetic;
-            assert!((found - wanted).abs() <= tol, "{} o{index:?}: {found}, not {wanted}", rung.name());
-        }
-        for ((index, &wanted), &found) in lse.indexed_iter().zip(&found.lse) {
-            let tol = 1e-5 * (1.0 + wanted.abs());
-            assert!((found - wanted).abs() <= tol, "{} lse{index:?}: {found}, not {wanted}", rung.name());
-        }
+    let o_tol = |o: f64| 2f64.powi(-11) * o.abs() + 2f64.powi(-25) + 2f64.powi(-20) * (1.0 + s_max) * v_max;
+    let lse_tol = |lse: f64| 1e-5 * (1.0 + lse.abs());
+    for name in RUNGS.iter().map(|rung| rung.name).chain([ORACLE]) {
+        let rung = registry::attention(name, Settings::default()).unwrap();
+        let found = run_on_canaries(rung.as_ref(), &problem).unwrap();
+        let verdict = Verdict {
+            o: worst(&problem, &found.o, &o, |at| o_tol(o[at])),
+            lse: worst(&problem, &found.lse, &lse, |at| lse_tol(lse[at])),
+        };
+        assert!(verdict.passes(), "{name}: {verdict}");
     }
     assert!(o.len_of(Axis(1)) > 100, "an empty layer proves nothing");
 }

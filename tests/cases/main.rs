@@ -1,8 +1,9 @@
 //! Faults that users of other attention libraries reported, as small cases with their right values, and the rules about
 //! masks, lengths, non-finite values, strides and errors that those reports taught.
 //!
-//! A test named `aNN_..` takes its right value from outside this workspace: by hand, or from a definition written out
-//! in the test. Each runs on the oracle and on every CPU rung, with default tiles, with tiles of two keys, and with the
+//! A test named `aNN_..` is the report of that number in a log of public faults. It takes its right value by hand or from
+//! a definition written out in the test; where the report is about equality (a batch against itself alone, a view against
+//! a copy), it compares bits, and where it is about long sums, the oracle. Each runs on the oracle and on every CPU rung, with default tiles, with tiles of two keys, and with the
 //! keys split, into buffers that start as canaries.
 
 mod common;

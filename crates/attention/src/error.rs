@@ -3,7 +3,10 @@
 use crate::DType;
 use thiserror::Error;
 
-/// Why a problem or an output was refused. Every error comes before any work is done.
+/// Why a problem or an output was refused. Every error comes before any work is done, but for [`Memory`] where a rung
+/// finds none for an intermediate: other heads may have been written then.
+///
+/// [`Memory`]: AttentionError::Memory
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AttentionError {
     /// A tensor has the wrong rank or lengths.

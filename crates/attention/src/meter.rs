@@ -9,7 +9,7 @@
 use crate::Problem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Fast memory of a tiled rung unless told otherwise: about what a block has on an A100, in bytes.
+/// Fast memory of a tiled rung unless told otherwise, in bytes: FlashAttention's paper speaks of "around 100KB".
 pub const DEFAULT_FAST_MEMORY: usize = 100 * 1024;
 
 /// Counts bytes. Called from several threads.
@@ -57,15 +57,30 @@ impl Traffic {
     /// The least that any algorithm moves for `problem`: every attended input once, every result once.
     pub fn compulsory(problem: &Problem) -> Self {
         let mut traffic = Traffic::default();
-        let (heads, kv_heads) = (problem.heads(), problem.kv_heads());
-        let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+        let [heads, kv_heads, d, d_v] = [problem.heads(), problem.kv_heads(), problem.d(), problem.d_v()].map(wide);
+        let (size, lse) = (wide(problem.dtype().size()), wide(LSE_BYTES));
         for sequence in problem.sequences() {
-            let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-            traffic.read += (size * (heads * q_len * d + kv_heads * k_len * (d + d_v))) as u64;
-            traffic.written += (heads * q_len * (size * d_v + LSE_BYTES)) as u64;
+            let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
+            traffic.add(
+                1,
+                size * (heads * q_len * d + kv_heads * k_len * (d + d_v)),
+                heads * q_len * (size * d_v + lse),
+            );
         }
         traffic
     }
+
+    /// Counts `times` reads and writes of so many bytes, as large as they may be.
+    pub fn add(&mut self, times: u128, read: u128, written: u128) {
+        let bytes = |one: u128| u64::try_from(times.saturating_mul(one)).unwrap_or(u64::MAX);
+        self.read = self.read.saturating_add(bytes(read));
+        self.written = self.written.saturating_add(bytes(written));
+    }
+}
+
+/// A length or a size in which no product of lengths overflows.
+pub fn wide(x: usize) -> u128 {
+    x as u128
 }
 
 /// Bytes of one lse, and of each of the m and l that a listing keeps in slow memory.

@@ -17,7 +17,8 @@ pub struct Oracle;
 
 /// The true result of a problem, and the magnitudes that rounding errors scale with.
 ///
-/// `o` and `spread` are `[batch, heads, q_len, d_v]`, the others `[batch, heads, q_len]`; packed, `[heads, total_q, ..]`.
+/// `o`, `spread`, `v_norm` and `v_max` are `[batch, heads, q_len, d_v]`, the others `[batch, heads, q_len]`; packed,
+/// `[heads, total_q, ..]`.
 #[derive(Clone, Debug)]
 pub struct Truth {
     /// The output.
@@ -32,7 +33,7 @@ pub struct Truth {
     pub s_max: ArrayD<f64>,
     /// Largest sum of magnitudes that cancel in a score of the row: `|scale| |q| |k|`, plus ALiBi's and the bias's.
     pub reach: ArrayD<f64>,
-    /// Largest |v| of the keys that the row sees.
+    /// Largest |v| of the keys that the row sees, channel by channel.
     pub v_max: ArrayD<f64>,
     /// How many keys the row sees.
     pub keys: ArrayD<f64>,
@@ -46,7 +47,7 @@ struct Row {
     v_norm: Array1<f64>,
     s_max: f64,
     reach: f64,
-    v_max: f64,
+    v_max: Array1<f64>,
     keys: f64,
 }
 
@@ -68,11 +69,11 @@ pub fn truth(problem: &Problem) -> Truth {
         v_norm: full(),
         s_max: flat(0.0),
         reach: flat(0.0),
-        v_max: flat(0.0),
+        v_max: full(),
         keys: flat(0.0),
     };
     let group = problem.heads() / problem.kv_heads();
-    for (b, sequence) in problem.sequences().iter().enumerate() {
+    for (b, sequence) in problem.sequences().iter().enumerate().filter(|(_, sequence)| !sequence.q.is_empty()) {
         for h in 0..problem.heads() {
             let (q, k, v) = (
                 matrix(&q, problem, b, h, &sequence.q),
@@ -126,8 +127,8 @@ fn row(
         })
         .collect();
     let zeros = || Array1::<f64>::zeros(v.ncols());
-    let (o, spread, v_norm) = (zeros(), zeros(), zeros());
-    let mut row = Row { o, lse: f64::NEG_INFINITY, spread, v_norm, s_max: 0.0, reach: 0.0, v_max: 0.0, keys: 0.0 };
+    let [o, spread, v_norm, v_max] = [zeros(), zeros(), zeros(), zeros()];
+    let mut row = Row { o, lse: f64::NEG_INFINITY, spread, v_norm, s_max: 0.0, reach: 0.0, v_max, keys: 0.0 };
     if scores.is_empty() {
         return row;
     }
@@ -143,7 +144,7 @@ fn row(
             row.o[c] += p * v;
             row.spread[c] += p * p * v * v;
             row.v_norm[c] += v * v;
-            row.v_max = row.v_max.max(v.abs());
+            row.v_max[c] = row.v_max[c].max(v.abs());
         }
         row.s_max = row.s_max.max(s.abs());
         row.reach = row.reach.max(reach);
@@ -214,7 +215,13 @@ fn kept_beside(sink: f64, lse: f64) -> f64 {
 
 impl Truth {
     fn set(&mut self, at: &[usize], row: Row) {
-        for (array, values) in [(&mut self.o, row.o), (&mut self.spread, row.spread), (&mut self.v_norm, row.v_norm)] {
+        let rows = [
+            (&mut self.o, row.o),
+            (&mut self.spread, row.spread),
+            (&mut self.v_norm, row.v_norm),
+            (&mut self.v_max, row.v_max),
+        ];
+        for (array, values) in rows {
             let mut view = array.view_mut();
             for &index in at {
                 view.index_axis_inplace(Axis(0), index);
@@ -224,7 +231,6 @@ impl Truth {
         self.lse[at] = row.lse;
         self.s_max[at] = row.s_max;
         self.reach[at] = row.reach;
-        self.v_max[at] = row.v_max;
         self.keys[at] = row.keys;
     }
 }

@@ -96,7 +96,12 @@ impl OutputMut<'_> {
                 return Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted: format!("{wanted:?}") });
             }
         }
-        Ok(if problem.is_packed() { self.packed_heads(problem) } else { self.dense_heads() })
+        // Without a row there is nothing to write, however many heads and sequences there are.
+        Ok(match problem.is_packed() {
+            _ if self.lse.is_empty() => Vec::new(),
+            true => self.packed_heads(problem),
+            false => self.dense_heads(),
+        })
     }
 
     fn dense_heads(&mut self) -> Vec<RowsMut<'_>> {

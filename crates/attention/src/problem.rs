@@ -72,7 +72,8 @@ impl<'a> Problem<'a> {
     ///
     /// # Errors
     /// [`AttentionError::Shape`], [`AttentionError::DType`] or [`AttentionError::Value`] name what does not fit;
-    /// paged keys and values and E4m3 tensors are [`AttentionError::Unsupported`].
+    /// paged keys and values and E4m3 tensors are [`AttentionError::Unsupported`]; a batch too large to list is
+    /// [`AttentionError::Memory`].
     pub fn new(
         q: impl Into<TensorView<'a>>,
         kv: Kv<'a>,
@@ -275,6 +276,11 @@ fn check_shapes(q: &TensorView, k: &TensorView, v: &TensorView, packed: bool) ->
         if found[rank - 3] == 0 || found[rank - 1] == 0 {
             return shape(tensor, found, format!("{wanted} with heads and channels of at least 1"));
         }
+        // A broadcast view can be larger than memory; every count and copy below this size stays in range.
+        let elements = found.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        if elements.is_none_or(|elements| elements > isize::MAX as usize / size_of::<f64>()) {
+            return shape(tensor, found, format!("{wanted} with no more elements than memory can hold"));
+        }
     }
     let (q, k, v) = (q.shape(), k.shape(), v.shape());
     let mut wanted = k.to_vec();
@@ -298,7 +304,14 @@ fn check_shapes(q: &TensorView, k: &TensorView, v: &TensorView, packed: bool) ->
 fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<Vec<Sequence>, AttentionError> {
     let dense = |k_len: usize| Sequence { q: 0..q.shape()[2], k: 0..k_len };
     match batch {
-        Batch::Dense => Ok(vec![dense(k.shape()[2]); q.shape()[0]]),
+        Batch::Dense => {
+            let (batch, mut sequences) = (q.shape()[0], Vec::new());
+            let bytes = batch as u128 * size_of::<Sequence>() as u128;
+            let no_memory = |_| AttentionError::Memory { what: "the sequences of the batch", bytes };
+            sequences.try_reserve_exact(batch).map_err(no_memory)?;
+            sequences.resize(batch, dense(k.shape()[2]));
+            Ok(sequences)
+        }
         Batch::KeyLens(k_lens) => {
             let (batch, kv_len) = (q.shape()[0], k.shape()[2]);
             if k_lens.len() != batch {

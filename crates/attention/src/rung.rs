@@ -17,7 +17,9 @@ pub trait Attention: Send + Sync {
     /// Computes o and lse into `out`, in the caller's rayon pool.
     ///
     /// # Errors
-    /// Those of [`Attention::supports`], and those of an output that does not fit; nothing is written then.
+    /// Those of [`Attention::supports`], and those of an output that does not fit; nothing is written then. A rung that
+    /// keeps an intermediate of more than O(N) may also answer [`AttentionError::Memory`], with part of `out` written.
+    /// Small allocations that fail abort the process, as everywhere in Rust.
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError>;
 
     /// As [`Attention::forward_into`], into new memory.

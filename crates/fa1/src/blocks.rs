@@ -1,7 +1,8 @@
 //! Line 1 of the listing, block sizes from a memory budget, and the traffic that follows from them.
 
 use crate::F32;
-use attention::{AttentionError, LSE_BYTES, Problem, Traffic};
+use attention::{AttentionError, LSE_BYTES, Problem, Traffic, wide};
+use std::ops::Range;
 
 /// Rows and keys of a tile: B_r and B_c of the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,8 @@ pub struct Blocks {
 
 impl Blocks {
     /// `B_c = floor(M / 4 d)` and `B_r = min(B_c, d)`, M in elements of 4 bytes: tiles of q, k, v and o take a quarter
-    /// each. `d` is the larger of the two channel counts.
+    /// each. `d` is the larger of the two channel counts. As in the paper, S (up to another quarter), l and m are not
+    /// counted.
     ///
     /// ```
     /// assert_eq!(fa1::Blocks::fit(100 * 1024, 64)?, fa1::Blocks { rows: 64, keys: 100 });
@@ -29,11 +31,23 @@ impl Blocks {
             return Err(AttentionError::Value {
                 name: "fast_memory",
                 found: format!("{fast_memory} bytes"),
-                wanted: format!("at least {} bytes, for one row of {d} channels of q, k, v and o", 4 * F32 * d),
+                wanted: format!(
+                    "at least {} bytes, for one row of {d} channels of q, k, v and o",
+                    wide(4 * F32) * wide(d)
+                ),
             });
         }
         Ok(Blocks { rows: keys.min(d), keys })
     }
+}
+
+/// The ranges that divide `0..len` into tiles of `tile`, the last perhaps shorter: lines 3 and 4.
+///
+/// ```
+/// assert_eq!(fa1::tiles(5, 2).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
+/// ```
+pub fn tiles(len: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(tile).map(move |start| start..len.min(start.saturating_add(tile)))
 }
 
 /// The traffic of Algorithm 1, by its own count: k and v once, and for each of the T_c key tiles all of q, o, l, m in
@@ -42,17 +56,16 @@ impl Blocks {
 /// # Errors
 /// Those of [`Blocks::fit`].
 pub fn traffic(problem: &Problem, fast_memory: usize) -> Result<Traffic, AttentionError> {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
-    let blocks = Blocks::fit(fast_memory, d.max(d_v))?;
-    let state = F32 * (d_v + 2);
+    let blocks = Blocks::fit(fast_memory, problem.d().max(problem.d_v()))?;
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
+    let state = wide(F32) * (d_v + 2);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()) {
-        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let passes = k_len.div_ceil(blocks.keys);
+        let passes = wide(sequence.k.len().div_ceil(blocks.keys));
+        let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
         let read = size * k_len * (d + d_v) + passes * q_len * (size * d + state) + q_len * state;
-        let written = (passes + 1) * q_len * state + q_len * (size * d_v + LSE_BYTES);
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        let written = (passes + 1) * q_len * state + q_len * (size * d_v + wide(LSE_BYTES));
+        traffic.add(heads, read, written);
     }
     Ok(traffic)
 }

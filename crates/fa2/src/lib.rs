@@ -2,31 +2,32 @@
 //!
 //! The loops of FlashAttention-1 change places: a tile of queries stays in fast memory with its o, m and l while the
 //! keys stream past. So o is written once, divided once, and row tiles are independent: they run in parallel, over
-//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped; in those that it
-//! does not touch, no score pays for it.
+//! batch, heads and the sequence. Key tiles that the mask hides from the whole row tile are skipped.
 //!
 //! A row tile alone cannot fill a machine when q is short. So a sequence that fits in one row tile has its keys split,
-//! the splits run in parallel, and their states merge with the rung below's [`State::merge`]. The number of splits
-//! follows from k_len alone: results do not depend on threads, nor on the other sequences of a batch.
+//! the splits run in parallel, and their states merge with [`State::merge`](online_softmax::State::merge) of chapter 2.
+//! The number of splits follows from the sequence's own lengths and the tiles: results do not depend on threads, nor on
+//! the other sequences of a batch.
 //!
 //! One slip of the listing is corrected: its line 10 prints the rescale of O as `diag(e^(m_old - m_new))^-1`; the
 //! factor is `e^(m_old - m_new)` itself.
 //!
+//! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
+//!
 //! What it does not do: reach the machine's limit. This is the algorithm to read.
 
+mod algorithm;
 mod tiles;
 
+pub use algorithm::{merge, row_tile, stream, update};
 pub use tiles::{Tiles, formula, traffic};
 
 use attention::{
-    Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    supports_f32_arithmetic, weight,
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, RowsMut,
+    supports_f32_arithmetic,
 };
-use ndarray::{Array1, Array2};
-use online_softmax::State;
 use rayon::prelude::*;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 
 /// Bytes of one element of a tile, and of a partial result.
 const F32: usize = size_of::<f32>();
@@ -54,85 +55,23 @@ impl<M: Meter> Fa2<M> {
         Fa2 { fast_memory, splits: None, meter }
     }
 
-    /// The same rung with the keys of every row tile cut into `splits`, more than there are key tiles if need be.
+    /// The same rung with the keys of every row tile cut into `splits` parts, or into single key tiles if there are fewer.
     pub fn with_splits(self, splits: NonZeroUsize) -> Self {
         Fa2 { splits: Some(splits), ..self }
     }
 
     fn tiles(&self, problem: &Problem) -> Result<Tiles, AttentionError> {
-        Tiles::fit(self.fast_memory, problem.d(), problem.d_v()) // line 1
+        Tiles::fit(self.fast_memory, problem.d(), problem.d_v())
     }
 
     /// How many parts the keys of a row tile are cut into.
     fn splits(&self, tiles: Tiles, q_len: usize, k_len: usize) -> usize {
-        match self.splits {
+        let wanted = match self.splits {
             Some(splits) => splits.get(),
-            None if q_len <= tiles.rows => k_len.div_ceil(SPLIT_KEYS).max(1),
+            None if q_len <= tiles.rows => k_len.div_ceil(SPLIT_KEYS),
             None => 1,
-        }
-    }
-
-    /// Lines 3 to 15 for one tile of rows.
-    fn rows(&self, head: &Head, tiles: Tiles, mut out: RowsMut) {
-        let splits = self.splits(tiles, head.q_len, head.k_len);
-        let split = head.k_len.div_ceil(tiles.keys).div_ceil(splits).max(1) * tiles.keys;
-        let visible = head.visible_to_any(out.rows.clone());
-        let mut parts: Vec<Vec<State>> = (0..splits)
-            .into_par_iter()
-            .map(|part| {
-                let keys =
-                    visible.start.max(part.saturating_mul(split))..visible.end.min((part + 1).saturating_mul(split));
-                self.stream(head, out.rows.clone(), tiles.over(keys, head.k_len))
-            })
-            .collect();
-        let partial = if splits > 1 { splits * out.rows.len() * F32 * (head.d_v() + 2) } else { 0 };
-        self.meter.write(partial);
-        self.meter.read(partial);
-
-        let mut states = parts.remove(0);
-        for part in parts {
-            states.iter_mut().zip(&part).for_each(|(state, part)| state.merge(part));
-        }
-        for (i, state) in out.rows.clone().zip(states) {
-            let (o, lse) = state.finish(head.sink); // lines 12 and 13
-            out.store(i, o.view(), lse); // lines 14 and 15
-        }
-        self.meter.write(out.rows.len() * (head.q.dtype().size() * head.d_v() + LSE_BYTES));
-    }
-
-    /// Lines 4 to 11: the states of `rows` after streaming the given key tiles past them.
-    fn stream(&self, head: &Head, rows: Range<usize>, key_tiles: impl Iterator<Item = Range<usize>>) -> Vec<State> {
-        let (d, d_v, size) = (head.d(), head.d_v(), head.q.dtype().size());
-        // Line 4.
-        let q_i = head.q.load(rows.clone());
-        self.meter.read(size * rows.len() * d);
-        // Line 5.
-        let mut o = Array2::zeros((rows.len(), d_v));
-        let mut l = Array1::<f32>::zeros(rows.len());
-        let mut m = Array1::from_elem(rows.len(), f32::NEG_INFINITY);
-        for keys in key_tiles {
-            // Lines 6 and 7.
-            let (k_j, v_j) = (head.k.load(keys.clone()), head.v.load(keys.clone()));
-            self.meter.read(size * keys.len() * (d + d_v));
-            // Line 8.
-            let mut s = Array2::zeros((rows.len(), keys.len()));
-            head.scores((rows.clone(), q_i.view()), (keys.clone(), k_j.view()), s.view_mut());
-            // Line 9, row by row: m_new = max(m, rowmax(S)), P = exp(S - m_new), l = e^(m - m_new) l + rowsum(P).
-            for (r, mut s) in s.rows_mut().into_iter().enumerate() {
-                let m_new = s.iter().copied().fold(m[r], f32::max);
-                let rescale = weight(m[r], m_new);
-                s.mapv_inplace(|s| weight(s, m_new));
-                l[r] = rescale * l[r] + s.sum();
-                m[r] = m_new;
-                // Line 10, first half: O = diag(e^(m - m_new)) O.
-                if rescale != 1.0 {
-                    o.row_mut(r).mapv_inplace(|o| rescale * o);
-                }
-            }
-            // Line 10, second half: O += P V.
-            head.accumulate((rows.clone(), s.view()), (keys, v_j.view()), o.view_mut());
-        }
-        o.outer_iter().zip(l).zip(m).map(|((o, l), m)| State { m, l, o: o.to_owned() }).collect()
+        };
+        wanted.clamp(1, k_len.div_ceil(tiles.keys).max(1))
     }
 }
 
@@ -149,10 +88,12 @@ impl<M: Meter + Send> Attention for Fa2<M> {
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         self.supports(problem)?;
         let tiles = self.tiles(problem)?;
-        // Lines 2 and 3: row tiles of every head of every sequence, each a task of its own.
+        // Lines 1 to 3: row tiles of every head of every sequence, each a task of its own.
         let row_tiles: Vec<RowsMut> = out.heads(problem)?.into_iter().flat_map(|head| head.tiles(tiles.rows)).collect();
         row_tiles.into_par_iter().for_each(|out| {
-            self.rows(&problem.head(out.sequence, out.head), tiles, out);
+            let head = problem.head(out.sequence, out.head);
+            let splits = self.splits(tiles, head.q_len, head.k_len);
+            row_tile(&head, tiles, splits, out, &self.meter);
         });
         Ok(())
     }

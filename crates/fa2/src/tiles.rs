@@ -1,7 +1,7 @@
 //! Tile sizes from a memory budget, and the traffic that follows from them.
 
 use crate::{F32, Fa2};
-use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic};
+use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic, wide};
 use std::ops::Range;
 
 /// Rows and keys of a tile: B_r and B_c of the listing.
@@ -16,7 +16,8 @@ pub struct Tiles {
 impl Tiles {
     /// The tiles that fit `fast_memory` bytes of f32 elements.
     ///
-    /// In fast memory lie tiles of q and o (B_r rows), of k and v (B_c rows), and S (B_r x B_c). Each row of q that
+    /// In fast memory lie tiles of q and o (B_r rows), of k and v (B_c rows), and S (B_r x B_c); l and m, two numbers a row,
+    /// are not counted. Each row of q that
     /// fits saves a pass over k and v, while a longer key tile saves nothing, so k and v get a quarter and the rest
     /// goes to rows.
     ///
@@ -30,19 +31,27 @@ impl Tiles {
     pub fn fit(fast_memory: usize, d: usize, d_v: usize) -> Result<Self, AttentionError> {
         let (elements, channels) = (fast_memory / F32, d + d_v);
         let keys = (elements / 4 / channels).max(1);
-        let rows = elements.saturating_sub(keys * channels) / (channels + keys);
+        let rows = elements.saturating_sub(keys.saturating_mul(channels)) / (channels + keys);
         if rows == 0 {
             return Err(AttentionError::Value {
                 name: "fast_memory",
                 found: format!("{fast_memory} bytes"),
-                wanted: format!("at least {} bytes, for one row of q, k, v and o", F32 * (2 * channels + 1)),
+                wanted: format!(
+                    "at least {} bytes, for one row of q, k, v and o",
+                    wide(F32) * (2 * wide(channels) + 1)
+                ),
             });
         }
         Ok(Tiles { rows, keys })
     }
 
-    /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`.
-    pub(crate) fn over(self, keys: Range<usize>, k_len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    /// The key tiles that cover `keys`, on the fixed grid of multiples of B_c up to `k_len`; none for no keys.
+    ///
+    /// ```
+    /// let tiles = fa2::Tiles { rows: 8, keys: 4 };
+    /// assert_eq!(tiles.over(5..10, 11).collect::<Vec<_>>(), [4..8, 8..11]);
+    /// ```
+    pub fn over(self, keys: Range<usize>, k_len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
         let first = keys.start / self.keys;
         let end = if keys.is_empty() { first } else { keys.end.div_ceil(self.keys) };
         (first..end).map(move |tile| tile * self.keys..k_len.min((tile + 1) * self.keys))
@@ -56,25 +65,23 @@ impl Tiles {
 /// Those of [`Tiles::fit`].
 pub fn traffic<M: Meter>(problem: &Problem, fa2: &Fa2<M>) -> Result<Traffic, AttentionError> {
     let tiles = fa2.tiles(problem)?;
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mask = problem.options().mask;
     let mut traffic = Traffic::default();
     for sequence in problem.sequences() {
         let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let splits = fa2.splits(tiles, q_len, k_len);
-        let partial = if splits > 1 { splits * q_len * F32 * (d_v + 2) } else { 0 };
         let mut loaded = 0;
         for start in (0..q_len).step_by(tiles.rows) {
             let last = q_len.min(start + tiles.rows) - 1;
             let (from, to) = (mask.visible(start, q_len, k_len).start, mask.visible(last, q_len, k_len).end);
             if from < to {
-                loaded += k_len.min(to.next_multiple_of(tiles.keys)) - from / tiles.keys * tiles.keys;
+                loaded += wide(k_len.min(to.next_multiple_of(tiles.keys)) - from / tiles.keys * tiles.keys);
             }
         }
+        let (splits, q_len) = (wide(fa2.splits(tiles, q_len, k_len)), wide(q_len));
+        let partial = if splits > 1 { splits * q_len * wide(F32) * (d_v + 2) } else { 0 };
         let read = size * (splits * q_len * d + loaded * (d + d_v)) + partial;
-        let written = q_len * (size * d_v + LSE_BYTES) + partial;
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        traffic.add(heads, read, q_len * (size * d_v + wide(LSE_BYTES)) + partial);
     }
     Ok(traffic)
 }

@@ -64,19 +64,20 @@ pub(crate) struct ClimbArgs {
 /// The shape of seeded random data. Any of these takes the place of the embedded layer.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ShapeArgs {
-    /// Queries and keys of a sequence; this and the next four ask for random F32 data instead of the embedded layer
+    /// Queries and keys of a sequence [default: 1024]. Any of --n, --d, --heads, --kv-heads and --batch asks for random F32
+    /// data instead of the embedded layer
     #[arg(long, value_parser = count)]
     pub(crate) n: Option<usize>,
-    /// Channels of a head
+    /// Channels of a head [default: 64]
     #[arg(long, value_parser = count)]
     pub(crate) d: Option<usize>,
-    /// Query heads
+    /// Query heads [default: 4]
     #[arg(long, value_parser = count)]
     pub(crate) heads: Option<usize>,
     /// Key and value heads [default: as many as query heads]
     #[arg(long, value_parser = count)]
     pub(crate) kv_heads: Option<usize>,
-    /// Sequences
+    /// Sequences [default: 1]
     #[arg(long, value_parser = count)]
     pub(crate) batch: Option<usize>,
 }
@@ -181,7 +182,7 @@ pub(crate) fn main() -> Result<bool> {
     let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) if !error.use_stderr() => {
-            error.print()?;
+            written(error.print())?;
             return Ok(true);
         }
         // Clap explains over several lines; what was wrong ends at the first empty one.
@@ -204,7 +205,20 @@ pub(crate) fn main() -> Result<bool> {
 /// Prints an answer, whole.
 pub(crate) fn print(answer: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", answer.trim_end()).and_then(|()| stdout.flush()).context("stdout")
+    written(writeln!(stdout, "{}", answer.trim_end()).and_then(|()| stdout.flush()))
+}
+
+/// Says on stderr what is wrong, in one line. With stderr gone too, the exit code is all that is left to say it with.
+pub(crate) fn complain(what: &str) {
+    let _ = writeln!(io::stderr(), "{}", what.replace(|c: char| c.is_control(), " "));
+}
+
+/// What became of an answer. A reader such as `head` that has seen enough is no failure, and changes no verdict.
+fn written(answer: io::Result<()>) -> Result<()> {
+    match answer {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("stdout"),
+        _ => Ok(()),
+    }
 }
 
 impl ScoreArgs {
@@ -220,11 +234,19 @@ impl MachineArgs {
     }
 
     fn pool(self) -> Result<rayon::ThreadPool> {
-        pool(self.threads.unwrap_or(0))
+        let threads = match (self.threads, std::env::var("RAYON_NUM_THREADS")) {
+            (Some(threads), _) => threads,
+            // 0 is rayon's own word for a thread on each core.
+            (None, Ok(text)) => text.parse().ok().filter(|&n| n <= MAX_THREADS).unwrap_or(0),
+            (None, Err(_)) => 0,
+        };
+        // Told nothing, the builder would read the variable again.
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        pool(if threads == 0 { cores() } else { threads })
     }
 }
 
-/// As many threads, or with 0 one for each core.
+/// As many threads.
 pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads")
 }

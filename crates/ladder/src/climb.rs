@@ -3,12 +3,11 @@
 use crate::cli::{self, ClimbArgs};
 use crate::input::{Input, Shape, check_problem_memory};
 use crate::measure::{Measured, RUNS, Row, measure};
-use crate::{format, page, report};
+use crate::{format, report};
 use anyhow::{Context, Result, ensure};
-use attention::{Mask, Problem};
+use attention::{Mask, Problem, Traffic};
 use comfy_table::Cell;
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let input = input(args)?;
@@ -17,7 +16,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let settings = args.machine.settings();
     if let Some(path) = &args.report {
         // Better to hear now than after the climb that the page cannot be written.
-        page::check_writable(path)?;
+        report::check(path, &problem)?;
     }
     let rows = measure(&problem, settings)?;
     ensure!(
@@ -26,14 +25,19 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         input.label,
         problem.dtype()
     );
-    let climb = Climb { used: describe(&input, &problem), threads: rayon::current_num_threads(), rows };
+    let climb = Climb {
+        used: describe(&input, &problem),
+        threads: rayon::current_num_threads(),
+        compulsory: Traffic::compulsory(&problem),
+        rows,
+    };
     let mut failures: Vec<String> = climb.rows.iter().filter_map(Row::failure).collect();
     cli::print(&if args.json { climb.json(args).to_string() } else { climb.text(args) })?;
     if let Some(path) = &args.report {
         failures.extend(report::write(path, &climb, &problem, args)?);
     }
     for failure in &failures {
-        writeln!(io::stderr(), "failed: {failure}")?;
+        cli::complain(&format!("failed: {failure}"));
     }
     Ok(failures.is_empty())
 }
@@ -43,6 +47,8 @@ pub(crate) struct Climb {
     /// What input was used, for people.
     pub(crate) used: String,
     pub(crate) threads: usize,
+    /// What every algorithm must move.
+    pub(crate) compulsory: Traffic,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -120,15 +126,18 @@ impl Climb {
     /// What the columns mean.
     pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
         [
-            "error/tol: worst error of o and lse against the f64 oracle, vs below: against the rung before; 1 is the limit."
+            "error/tol: worst error of o and lse against the f64 oracle over its tolerance, vs below: against the rung before, \
+             over twice that. Up to 1 is rounding; in F16 and BF16 the one rounding of o makes most of it."
                 .into(),
             format!(
                 "time: median of {RUNS} runs (fewer if slow), in thr. threads. GFLOP/s: 2(d + d_v) for each visible query-key \
-                 pair. extra memory: beyond inputs and outputs."
+                 pair. extra memory: the heap's peak beyond inputs and outputs, f32 copies included; it grows with threads."
             ),
             format!(
-                "HBM: bytes between slow memory and {} of fast memory, as the loops count and as the formula predicts.",
-                format::bytes(args.machine.settings().fast_memory as f64)
+                "HBM: not measured but counted: bytes that the algorithm moves between slow memory and {} of fast memory, and \
+                 its formula. Reading every input once and writing every result once is {}.",
+                format::bytes(args.machine.settings().fast_memory as f64),
+                format::bytes(self.compulsory.total() as f64)
             ),
         ]
     }
@@ -165,6 +174,7 @@ impl Climb {
         json!({
             "input": self.used,
             "threads": self.threads,
+            "compulsory_bytes": self.compulsory.total(),
             "fast_memory": args.machine.settings().fast_memory,
             "passed": self.rows.iter().all(|row| row.failure().is_none()),
             "rungs": self.rows.iter().map(rung).collect::<Vec<_>>(),

@@ -8,7 +8,6 @@ use comfy_table::{Cell, Color};
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::registry::{self, ORACLE, RUNGS};
 use serde_json::json;
-use std::io::{self, Write};
 use testkit::pack::{Case, CaseReport, Outcome, Pack, Status, run_on_canaries};
 
 pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
@@ -28,7 +27,7 @@ pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     let mut passed = true;
     for (rung, report) in pairs(&contestants, &results) {
         if let Status::Fail(why) = &report.status {
-            writeln!(io::stderr(), "failed: {} on {}: {why}", rung.name(), report.case)?;
+            cli::complain(&format!("failed: {} on {}: {why}", rung.name(), report.case));
             passed = false;
         }
     }

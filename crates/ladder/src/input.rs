@@ -16,6 +16,10 @@ static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.s
 /// The seed of all random data, so that two people who climb the same shape climb the same numbers.
 const SEED: u64 = 14;
 
+/// The names of a file's tensors that a call can use.
+const USED: [&str; 10] =
+    ["q", "k", "v", "k_lens", "cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "bias", "sinks", "alibi_slopes"];
+
 /// Tensors and options that a [`Problem`] can borrow.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -25,6 +29,8 @@ pub(crate) struct Input {
     k: Tensor,
     v: Tensor,
     lengths: Lengths,
+    /// Tensors of the file that a call has no use for.
+    pub(crate) ignored: Vec<String>,
     /// Whether q, k and v are one sequence without a batch axis.
     pub(crate) unbatched: bool,
     bias: Option<Array4<f32>>,
@@ -76,6 +82,13 @@ impl Input {
         let unbatched = rank == 3 && !matches!(lengths, Lengths::Packed { .. });
         Ok(Input {
             label: file.file.clone(),
+            ignored: file
+                .tensors
+                .keys()
+                .chain(file.unread.keys())
+                .filter(|name| !USED.contains(&name.as_str()))
+                .cloned()
+                .collect(),
             unbatched,
             lengths,
             bias: bias(file, rank)?,
@@ -99,6 +112,7 @@ impl Input {
         let mut tensor = |heads| Tensor::F32(normal(&mut rng, &[batch, heads, n, d]).mapv(|x| x as f32));
         Input {
             label: format!("random N(0, 1), seed {SEED}"),
+            ignored: Vec::new(),
             q: tensor(heads),
             k: tensor(kv_heads),
             v: tensor(kv_heads),
@@ -189,6 +203,12 @@ fn lengths(file: &TensorFile) -> Result<Lengths> {
     let packed = ["cu_seqlens", "cu_seqlens_q", "cu_seqlens_k"].into_iter().find(|&name| has(name));
     Ok(match packed {
         Some(packed) if has("k_lens") => bail!("{}: found both k_lens and {packed}, wanted one of them", file.file),
+        Some("cu_seqlens") if has("cu_seqlens_q") || has("cu_seqlens_k") => {
+            bail!(
+                "{}: found both cu_seqlens and cu_seqlens_q or _k, wanted one list for both or one for each",
+                file.file
+            )
+        }
         Some("cu_seqlens") => {
             let both = file.lengths("cu_seqlens")?;
             Lengths::Packed { cu_seqlens_q: both.clone(), cu_seqlens_k: both }

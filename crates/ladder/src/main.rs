@@ -14,7 +14,6 @@ mod page;
 mod report;
 mod run;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,13 +22,6 @@ fn main() -> ExitCode {
         Ok(false) => return ExitCode::from(1),
         Err(error) => error,
     };
-    // A reader such as `head` that has seen enough is no failure.
-    let broken_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-    if error.downcast_ref().is_some_and(broken_pipe) {
-        return ExitCode::SUCCESS;
-    }
-    let line = format!("error: {error:#}").replace(['\n', '\r'], " ");
-    // With stderr gone too, the exit code is all that is left to say it with.
-    let _ = writeln!(io::stderr(), "{line}");
+    cli::complain(&format!("error: {error:#}"));
     ExitCode::from(2)
 }

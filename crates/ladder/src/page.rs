@@ -1,6 +1,6 @@
 //! What HTML pages are made of: their head, tables, keys of colours, and charts.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use plotters::prelude::*;
 use plotters::style::RGBColor;
 use std::fs::{self, OpenOptions};
@@ -36,6 +36,8 @@ pub(crate) type Extent = (Range<f64>, Range<f64>);
 /// Whether the page can be written, before the work for it is done.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
     let existed = path.exists();
+    // A FIFO would wait for a reader, a device keeps nothing.
+    ensure!(!existed || path.is_file(), "{}: found no regular file, wanted one or none", path.display());
     OpenOptions::new().append(true).create(true).open(path).with_context(|| path.display().to_string())?;
     if !existed {
         fs::remove_file(path).with_context(|| path.display().to_string())?;
@@ -55,7 +57,7 @@ pub(crate) const END: &str = "</body>\n</html>\n";
 /// A table that scrolls sideways where the window is narrow.
 pub(crate) fn table(header: &[String], rows: &[Vec<String>]) -> String {
     let row = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell).replace("\n/", "/")));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     let rows: String = rows.iter().map(|cells| row("td", cells)).collect();
@@ -155,7 +157,7 @@ table { border-collapse: collapse; white-space: nowrap }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent) }
 th:first-child, td:first-child { text-align: left }
 svg { max-width: 100%; height: auto }
-.key { margin-right: 1.5rem }
+.key { margin-right: 1.5rem; white-space: nowrap }
 .key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; border-radius: 50% }
 </style>
 ";

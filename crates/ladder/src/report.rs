@@ -25,14 +25,29 @@ struct Point {
     rows: Vec<Row>,
 }
 
+/// The longest N of the sweep.
+fn longest(problem: &Problem) -> usize {
+    problem.q().shape()[problem.q().shape().len() - 2].max(LONGEST)
+}
+
+/// The shape of the sweep at `n`: what of the problem's shape can vary with N alone.
+fn shape(problem: &Problem, n: usize) -> Shape {
+    Shape { batch: 1, heads: problem.heads(), kv_heads: problem.kv_heads(), n, d: problem.d() }
+}
+
+/// Whether the page can be written and the machine has memory for its sweep, before the work for it is done.
+pub(crate) fn check(path: &Path, problem: &Problem) -> Result<()> {
+    shape(problem, longest(problem)).check_memory()?;
+    page::check_writable(path)
+}
+
 /// Measures the sweep and writes the page; returns what checks failed on the way.
 pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbArgs) -> Result<Vec<String>> {
     let (mut points, mut failures) = (Vec::new(), Vec::new());
-    let longest = problem.q().shape()[problem.q().shape().len() - 2].max(LONGEST);
+    let longest = longest(problem);
     let mut n = SHORTEST;
     while n <= longest {
-        let shape = Shape { batch: 1, heads: problem.heads(), kv_heads: problem.kv_heads(), n, d: problem.d() };
-        shape.check_memory()?;
+        let shape = shape(problem, n);
         let input = Input::random(shape, problem.options().mask, args.score);
         let rows = measure(&input.problem()?, args.machine.settings())?;
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));

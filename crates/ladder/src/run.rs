@@ -2,10 +2,10 @@
 
 use crate::cli::{self, RunArgs};
 use crate::format;
-use crate::input::Input;
+use crate::input::{Input, check_problem_memory};
 use anyhow::{Context, Result, anyhow};
 use attention::{Output, Tensor};
-use ladder::registry;
+use ladder::registry::{self, RUNGS};
 use ndarray::Axis;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +18,10 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let problem = input.problem().with_context(|| input.label.clone())?;
     let attention = registry::attention(&args.rung, args.machine.settings())
         .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
+    if attention.name() == RUNGS[0].name {
+        // The one that takes more memory than O(N).
+        check_problem_memory(&problem)?;
+    }
     let start = Instant::now();
     let mut output = attention.forward(&problem).context(attention.name())?;
     let seconds = start.elapsed().as_secs_f64();
@@ -30,6 +34,7 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
         json!({
             "rung": args.rung,
             "input": input.label,
+            "ignored": input.ignored,
             "output": args.output.as_ref().map(|path| path.display().to_string()),
             "dtype": problem.dtype().to_string(),
             "o_shape": output.o.shape(),
@@ -42,10 +47,14 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
         })
         .to_string()
     } else {
+        let ignored = match input.ignored.join(", ") {
+            names if names.is_empty() => names,
+            names => format!("\nnot used: {names}"),
+        };
         let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
         format!(
             "{} on {}: {}, mask {}, {} in {} threads\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
-             {not_finite} elements of o are not finite",
+             {not_finite} elements of o are not finite{ignored}",
             args.rung,
             input.label,
             problem.dtype(),

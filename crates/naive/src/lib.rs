@@ -2,23 +2,20 @@
 //!
 //! Algorithm 0 of FlashAttention (arXiv 2205.14135, section 2.2): write S, read S and write P, read P. It is what
 //! everyone writes first and what every later rung is compared with. Per head it holds `2 q_len k_len` numbers that no
-//! one asked for, and moves them through memory four times.
+//! one asked for, and each of them crosses memory twice.
 //!
 //! What it does not do: tile, stream, or skip what the mask hides.
 
-mod softmax;
+mod passes;
 
-pub use softmax::softmax;
+pub use passes::{output, scores, softmax, weights};
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
-    supports_f32_arithmetic,
+    supports_f32_arithmetic, wide,
 };
 use ndarray::parallel::prelude::*;
-use ndarray::{Array1, Array2, Axis, Ix2, Zip, s};
-
-/// Rows that one task takes. It divides work among threads and changes no result.
-const BLOCK: usize = 64;
+use ndarray::{Array2, Ix2};
 
 /// Bytes of one element of S or P.
 const F32: usize = size_of::<f32>();
@@ -41,43 +38,30 @@ impl<M: Meter> Naive<M> {
         Naive { meter }
     }
 
-    fn head(&self, head: &Head, out: RowsMut) -> Result<(), AttentionError> {
-        let (q_len, k_len) = (head.q_len, head.k_len);
-        let (q, k, v) = (head.q.load(0..q_len), head.k.load(0..k_len), head.v.load(0..k_len));
-        let (size, matrix) = (head.q.dtype().size(), F32 * q_len * k_len);
+    fn head(&self, head: &Head, mut out: RowsMut) -> Result<(), AttentionError> {
+        let (q_len, k_len, d, d_v) = (head.q_len, head.k_len, head.d(), head.d_v());
+        let (mut s, mut p) = (zeros("S", q_len, k_len)?, zeros("P", q_len, k_len)?);
+        let (size, matrix) = (head.q.dtype().size(), F32 * s.len());
+        self.meter.allocate(2 * matrix);
 
         // Pass 1: S = Q K^T.
-        let mut scores = zeros("S", q_len, k_len)?;
-        self.meter.allocate(matrix);
-        self.meter.read(size * (q.len() + k.len()));
-        scores.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().enumerate().for_each(|(block, s)| {
-            let rows = block * BLOCK..block * BLOCK + s.nrows();
-            head.scores((rows.clone(), q.slice(s![rows, ..])), (0..k_len, k.view()), s);
-        });
+        self.meter.read(size * (q_len + k_len) * d);
+        scores(head, s.view_mut());
         self.meter.write(matrix);
 
-        // Pass 2: P = softmax(S), row by row.
-        let mut weights = zeros("P", q_len, k_len)?;
-        self.meter.allocate(matrix);
-        let mut lse = Array1::zeros(q_len);
+        // Pass 2: P = softmax(S).
         self.meter.read(matrix);
-        Zip::from(scores.rows()).and(weights.rows_mut()).and(&mut lse).par_for_each(|s, p, lse| {
-            *lse = softmax(s, head.sink, p);
-        });
+        let lse = weights(s.view(), head.sink, p.view_mut());
         self.meter.write(matrix + LSE_BYTES * q_len);
 
         // Pass 3: O = P V.
-        self.meter.read(matrix + size * v.len());
-        out.tiles(BLOCK).into_par_iter().for_each(|mut out| {
-            let rows = out.rows.clone();
-            let mut o = Array2::zeros((rows.len(), head.d_v()));
-            let p = weights.slice(s![rows.clone(), ..]);
-            head.accumulate((rows.clone(), p), (0..k_len, v.view()), o.view_mut());
-            for (i, o) in rows.zip(o.rows()) {
-                out.store(i, o, lse[i]);
-            }
-        });
-        self.meter.write(size * q_len * head.d_v());
+        self.meter.read(matrix + size * k_len * d_v);
+        let o = output(head, p.view());
+        for (i, o) in o.rows().into_iter().enumerate() {
+            out.store(i, o, lse[i]);
+        }
+        self.meter.write(size * q_len * d_v);
+
         self.meter.release(2 * matrix);
         Ok(())
     }
@@ -109,15 +93,14 @@ fn zeros(what: &'static str, rows: usize, columns: usize) -> Result<Array2<f32>,
 
 /// The traffic of the three passes, by their own count.
 pub fn traffic(problem: &Problem) -> Traffic {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()) {
-        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let matrix = F32 * q_len * k_len;
+        let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
+        let matrix = wide(F32) * q_len * k_len;
         let read = size * (q_len * d + k_len * (d + d_v)) + 2 * matrix;
-        let written = size * q_len * d_v + LSE_BYTES * q_len + 2 * matrix;
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        let written = size * q_len * d_v + wide(LSE_BYTES) * q_len + 2 * matrix;
+        traffic.add(heads, read, written);
     }
     traffic
 }

@@ -4,6 +4,8 @@
 //! (arXiv 2112.05682) carry the output along. What a row has seen so far fits in a [`State`] (m, l, o), two states
 //! [`merge`](State::merge), and every later rung is built on that.
 //!
+//! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
+//!
 //! What it does not do: tile. Each query reads every key again, so it needs no memory and moves more bytes than naive.
 
 mod state;
@@ -12,12 +14,17 @@ pub use state::State;
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic,
-    supports_f32_arithmetic,
+    supports_f32_arithmetic, wide,
 };
+use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 /// Rows that one task takes. It divides work among threads and changes no result.
 const ROWS: usize = 16;
+
+/// Keys that pass one after the other before their state is merged into the row's. Among many equal weights the roundings
+/// of a single long f32 sum all go the same way, and at 2^24 of them it stands still.
+const RUN: usize = 256;
 
 /// Attention that streams one key at a time.
 #[derive(Clone, Copy, Debug)]
@@ -43,18 +50,28 @@ impl<M: Meter> OnlineSoftmax<M> {
         out.tiles(ROWS).into_par_iter().for_each(|mut out| {
             let q = head.q.load(out.rows.clone());
             for (i, q_i) in out.rows.clone().zip(q.rows()) {
-                let visible = head.visible(i);
-                self.meter.read(size * (d + visible.len() * (d + d_v)));
-                let mut state = State::empty(d_v);
-                for j in visible {
-                    state.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
-                }
-                let (o, lse) = state.finish(head.sink);
+                self.meter.read(size * (d + head.visible(i).len() * (d + d_v)));
+                let (o, lse) = stream(head, i, q_i, k.view(), v.view()).finish(head.sink);
                 out.store(i, o.view(), lse);
                 self.meter.write(size * d_v + LSE_BYTES);
             }
         });
     }
+}
+
+/// What row `i` knows after every key that it sees has passed, one at a time. `q_i` is the row's query, `k` and `v` are
+/// the head's, in f32.
+pub fn stream(head: &Head, i: usize, q_i: ArrayView1<f32>, k: ArrayView2<f32>, v: ArrayView2<f32>) -> State {
+    let visible = head.visible(i);
+    let mut state = State::empty(head.d_v());
+    for start in visible.clone().step_by(RUN) {
+        let mut run = State::empty(head.d_v());
+        for j in start..visible.end.min(start + RUN) {
+            run.push(head.score(q_i.dot(&k.row(j)), i, j), v.row(j));
+        }
+        state.merge(&run);
+    }
+    state
 }
 
 impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
@@ -77,13 +94,13 @@ impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
 
 /// The traffic of the stream, by its own count: each row reads itself and every key and value that it sees.
 pub fn traffic(problem: &Problem) -> Traffic {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences() {
         let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let pairs: usize = (0..q_len).map(|i| problem.options().mask.visible(i, q_len, k_len).len()).sum();
-        traffic.read += (problem.heads() * size * (q_len * d + pairs * (d + d_v))) as u64;
-        traffic.written += (problem.heads() * q_len * (size * d_v + LSE_BYTES)) as u64;
+        let pairs: u128 = (0..q_len).map(|i| wide(problem.options().mask.visible(i, q_len, k_len).len())).sum();
+        let q_len = wide(q_len);
+        traffic.add(heads, size * (q_len * d + pairs * (d + d_v)), q_len * (size * d_v + wide(LSE_BYTES)));
     }
     traffic
 }

@@ -74,8 +74,8 @@ impl State {
         self.o.scaled_add(factor, &other.o);
     }
 
-    /// Expresses the state against the higher maximum `m`.
-    fn rescale(&mut self, m: f32) {
+    /// Expresses the state against a maximum `m` no lower than its own: l and o shrink by `e^(m_old - m)`.
+    pub fn rescale(&mut self, m: f32) {
         let factor = weight(self.m, m);
         self.l *= factor;
         self.o *= factor;

@@ -28,12 +28,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum FileError {
     /// The operating system said no.
-    #[error("{file}: {source}")]
+    #[error("{file}: {cause}")]
     Io {
         /// The file's name.
         file: String,
         /// What it said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The file as a whole is not what it should be.
     #[error("{file}: found {found}, wanted {wanted}")]
@@ -113,6 +113,9 @@ pub struct TensorFile {
     pub file: String,
     /// The tensors by name.
     pub tensors: BTreeMap<String, FileTensor>,
+    /// Tensors of types that [`FileTensor`] has not, such as BOOL, by name: their type and shape. They are not read, and
+    /// are an error only when asked for.
+    pub unread: BTreeMap<String, String>,
     /// What safetensors keeps under `__metadata__`.
     pub metadata: HashMap<String, String>,
 }
@@ -127,14 +130,6 @@ impl TensorFile {
             FileTensor::Float(tensor) => Ok(tensor),
             other => self.error(name, other.describe(), "floating-point numbers"),
         }
-    }
-
-    /// As [`TensorFile::tensor`], and `None` if there is no tensor called `name`.
-    ///
-    /// # Errors
-    /// [`FileError::Tensor`] if it holds integers.
-    pub fn optional(&self, name: &str) -> Result<Option<&Tensor>, FileError> {
-        if self.tensors.contains_key(name) { self.tensor(name).map(Some) } else { Ok(None) }
     }
 
     /// The list of lengths or offsets called `name`, from an I32 or I64 tensor of rank 1.
@@ -168,8 +163,14 @@ impl TensorFile {
     }
 
     fn get(&self, name: &str) -> Result<&FileTensor, FileError> {
-        let names = || format!("{:?}", self.tensors.keys().collect::<Vec<_>>());
-        self.tensors.get(name).map_or_else(|| self.error(name, format!("only {}", names()), "a tensor so called"), Ok)
+        match (self.tensors.get(name), self.unread.get(name)) {
+            (Some(tensor), _) => Ok(tensor),
+            (None, Some(unread)) => self.error(name, unread, "a type that attention knows"),
+            (None, None) => {
+                let names = format!("only {:?}", self.tensors.keys().collect::<Vec<_>>());
+                self.error(name, names, "a tensor so called")
+            }
+        }
     }
 
     /// An error about the tensor `name` of this file.
@@ -198,12 +199,12 @@ impl Source<File> {
     /// Opens a regular file. Anything else is refused unopened: a FIFO would wait for ever, a device never ends.
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         let file = path.display().to_string();
-        let metadata = fs::metadata(path).map_err(|source| FileError::Io { file: file.clone(), source })?;
+        let metadata = fs::metadata(path).map_err(|cause| FileError::Io { file: file.clone(), cause })?;
         if !metadata.is_file() {
             let found = if metadata.is_dir() { "a directory" } else { "no regular file" };
             return format_error(&file, found, "a regular file");
         }
-        let from = File::open(path).map_err(|source| FileError::Io { file: file.clone(), source })?;
+        let from = File::open(path).map_err(|cause| FileError::Io { file: file.clone(), cause })?;
         Ok(Source { file, from, left: metadata.len() })
     }
 }
@@ -220,7 +221,7 @@ impl<R: Read> Source<R> {
         if len > self.left {
             return format_error(&self.file, format!("{} bytes left", self.left), format!("{len} bytes of {what}"));
         }
-        let io_error = |source| FileError::Io { file: self.file.clone(), source };
+        let io_error = |cause| FileError::Io { file: self.file.clone(), cause };
         let mut bytes = Vec::new();
         let reserved = usize::try_from(len).ok().filter(|&len| bytes.try_reserve_exact(len).is_ok());
         if reserved.is_none() {
@@ -252,7 +253,7 @@ impl<R: Read> Source<R> {
 /// The bytes of a tensor of `shape`, or `None` if their number overflows.
 fn byte_len(dtype: Dtype, shape: &[usize]) -> Option<u64> {
     let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
-    Some(elements.checked_mul(dtype.bitsize() / 8)? as u64)
+    Some((elements as u64).checked_mul(dtype.bitsize() as u64)?.div_ceil(8))
 }
 
 /// A tensor from its little-endian bytes, which are as many as [`byte_len`] says. An order of axes that is
@@ -304,10 +305,10 @@ fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     }
     let sibling =
         path.with_file_name(format!(".flash-ladder-{}-{}.tmp", process::id(), FILES.fetch_add(1, Ordering::Relaxed)));
-    fs::write(&sibling, bytes).and_then(|()| fs::rename(&sibling, &path)).map_err(|source| {
+    fs::write(&sibling, bytes).and_then(|()| fs::rename(&sibling, &path)).map_err(|cause| {
         // The first error is the one to report; that the sibling may never have come to be is no second one.
         let _ = fs::remove_file(&sibling);
-        FileError::Io { file, source }
+        FileError::Io { file, cause }
     })
 }
 

@@ -4,16 +4,17 @@
 //!
 //! `tol = 6 u sqrt(sum_j p_j^2 v_j^2) + u_o |o| + (2^-20 (1 + max|s|) + 2^-23 reach + 2^-24 sqrt(n)) max|v|`
 //!
-//! The first term is a random walk of weights P rounded before `P V`: u is 2^-11 for F16, 2^-9 for BF16 (half the
-//! worst case: random errors do not all line up) and 0 for F32, which every CPU rung keeps. The second is the one
-//! rounding of the result, at its worst case: u_o is 2^-11 for F16, 2^-8 for BF16, 0 for F32. The third is what f32
-//! scores, powers and sums lose; `reach` is the largest sum of magnitudes that cancel in a score of the row (a q and a k
-//! of norm 1000 may be all but orthogonal, and their f32 product still errs by their size), and n the keys that the row
-//! sees, whose sum wanders by sqrt(n) half ulps. A type's subnormals add half their spacing where relative error ends.
+//! - **Weights.** A kernel may round P before `P V`. Each weight then errs by up to u of itself, in no particular
+//!   direction, and the errors add up like a random walk; 6 is six standard steps of it. u is 2^-11 for F16, 2^-9 for BF16
+//!   (half the worst case, as errors do not all line up) and 0 for F32, which every CPU rung keeps.
+//! - **Output.** One rounding, at its worst case: u_o is 2^-11 for F16, 2^-8 for BF16, 0 for F32.
+//! - **f32 arithmetic.** A score errs by some half ulps (2^-24) of its own size, and so does every power of it: 16 of them,
+//!   2^-20, for `1 + max|s|`. `reach` is the largest sum of magnitudes that cancel in a score of the row: a q and a k of
+//!   norm 1000 may be all but orthogonal, and their product still errs by their size. n is the number of keys that the
+//!   row sees; a sum of n terms wanders by sqrt(n) half ulps. max|v| is that of the element's channel.
 //!
-//! lse must be within 1e-5, absolute plus relative, and 2^-23 reach.
-//!
-//! NaN and infinities must stand in the same places.
+//! Where relative error ends, among a type's subnormals, half their spacing is added. lse must be within 1e-5, absolute
+//! plus relative, and 2^-23 reach. NaN and infinities must stand in the same places.
 
 use attention::{DType, Output, Problem, oracle::Truth};
 use ndarray::{ArrayD, Axis, Dimension, Slice};
@@ -109,12 +110,15 @@ impl Rule<'_> {
             DType::E4m3 => (f64::powi(2.0, -5), f64::powi(2.0, -10)),
             DType::F32 | DType::F64 => (0.0, 0.0),
         };
+        let f32_arithmetic = f64::powi(2.0, -20) * (1.0 + s_max[row])
+            + f64::powi(2.0, -23) * reach[row]
+            + f64::powi(2.0, -24) * keys[row].sqrt();
+        // Each product and each partial sum of an f32 accumulator may land among its subnormals.
+        let f32_subnormals = f64::powi(2.0, -149) * (1.0 + keys[row]);
         6.0 * (u * spread[at] + u_subnormal * v_norm[at])
             + half_ulp(self.output, o[at])
-            + (f64::powi(2.0, -20) * (1.0 + s_max[row])
-                + f64::powi(2.0, -23) * reach[row]
-                + f64::powi(2.0, -24) * keys[row].sqrt())
-                * v_max[row]
+            + f32_arithmetic * v_max[at]
+            + f32_subnormals
     }
 
     fn lse(&self, at: &[usize]) -> f64 {
@@ -174,7 +178,7 @@ pub fn worst(
 fn error_ratio(found: f64, wanted: f64, tolerance: f64) -> f64 {
     if found == wanted || (found.is_nan() && wanted.is_nan()) {
         0.0
-    } else if found.is_finite() && wanted.is_finite() && tolerance > 0.0 {
+    } else if found.is_finite() && wanted.is_finite() && tolerance > 0.0 && tolerance.is_finite() {
         (found - wanted).abs() / tolerance
     } else {
         f64::INFINITY
@@ -183,7 +187,30 @@ fn error_ratio(found: f64, wanted: f64, tolerance: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::error_ratio;
+    use super::{Rule, error_ratio};
+    use attention::{DType, Options, Problem, oracle};
+    use ndarray::{Array4, array};
+
+    /// Two keys of equal score 0 with values (3, inf) and (4, 1).
+    #[test]
+    fn the_tolerance_of_a_row_worked_by_hand() {
+        let q = Array4::<f32>::zeros((1, 1, 1, 1));
+        let k = Array4::<f32>::zeros((1, 1, 2, 1));
+        let v = array![[[[3.0f32, f32::INFINITY], [4.0, 1.0]]]];
+        let problem = Problem::dense(q.view(), k.view(), v.view(), Options::default()).unwrap();
+        let truth = oracle::truth(&problem);
+        let tolerance = |weights, output, channel| Rule { truth: &truth, weights, output }.o(&[0, 0, 0, channel]);
+        let ulp = |exponent| f64::powi(2.0, exponent);
+        // max|v| = 4, no score, no reach, n = 2; sqrt(0.25 * 9 + 0.25 * 16) = 2.5; o = 3.5.
+        let arithmetic = (ulp(-20) + ulp(-24) * 2f64.sqrt()) * 4.0 + ulp(-149) * 3.0;
+        assert_eq!(tolerance(DType::F32, DType::F32, 0), arithmetic);
+        let half = tolerance(DType::F16, DType::F16, 0);
+        let wanted = 6.0 * (ulp(-11) * 2.5 + ulp(-25) * 5.0) + ulp(-11) * 3.5 + arithmetic;
+        assert!((half - wanted).abs() < 1e-15, "{half} {wanted}");
+        // An infinite value leaves its own channel without a tolerance, and the other one's as it was.
+        assert!(!tolerance(DType::F32, DType::F32, 1).is_finite());
+        assert_eq!(error_ratio(12345.0, 1.0, f64::INFINITY), f64::INFINITY);
+    }
 
     #[test]
     fn non_finite_values_pass_only_in_their_own_place() {

@@ -39,12 +39,12 @@ pub enum PackError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The tensors of a case make no sound problem together.
-    #[error("{file}: {source}")]
+    #[error("{file}: {cause}")]
     Problem {
         /// The name of the case's file.
         file: String,
         /// What is wrong with them.
-        source: AttentionError,
+        cause: AttentionError,
     },
 }
 
@@ -168,7 +168,7 @@ impl LoadedCase<'_> {
             _ => Batch::Dense,
         };
         Problem::new(q.view(), Kv::Contiguous { k: k.view(), v: v.view() }, batch, options)
-            .map_err(|source| PackError::Problem { file: self.file.file.clone(), source })
+            .map_err(|cause| PackError::Problem { file: self.file.file.clone(), cause })
     }
 
     /// Causal is a right side of 0 and leaves the left as it is.

@@ -139,7 +139,7 @@ pub fn write_npy(path: &Path, tensor: &FileTensor) -> Result<(), FileError> {
             return tensor_error(&file, "array", format!("dtype {}", tensor.dtype()), wanted);
         }
     };
-    written.map_err(|source| FileError::Io { file: path.display().to_string(), source })?;
+    written.map_err(|cause| FileError::Io { file: path.display().to_string(), cause })?;
     replace_file(path, &bytes)
 }
 

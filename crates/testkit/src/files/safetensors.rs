@@ -6,6 +6,8 @@
 use super::{FileError, FileTensor, Source, TensorFile, byte_len, decode, encode, format_error, tensor_error};
 use safetensors::tensor::{Dtype, View};
 use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -14,6 +16,7 @@ use std::path::Path;
 /// The largest header that the format allows.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// The types that [`FileTensor`] has.
 const DTYPES: [Dtype; 7] = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16, Dtype::F8_E4M3, Dtype::I32, Dtype::I64];
 
 #[derive(Deserialize)]
@@ -34,7 +37,7 @@ struct Entry {
 /// Reads all tensors of a safetensors file.
 ///
 /// # Errors
-/// [`FileError`] if it is no regular file, breaks the format, or holds a type that [`FileTensor`] has not.
+/// [`FileError`] if it is no regular file or breaks the format.
 pub fn read_safetensors(path: &Path) -> Result<TensorFile, FileError> {
     read(Source::open(path)?)
 }
@@ -50,7 +53,8 @@ pub fn safetensors_from_bytes(name: &str, bytes: &[u8]) -> Result<TensorFile, Fi
 fn read(mut source: Source<impl Read>) -> Result<TensorFile, FileError> {
     let header_len = u64::from_le_bytes(source.take_array("header length")?);
     if header_len > MAX_HEADER {
-        return format_error(&source.file, format!("a header of {header_len} bytes"), format!("at most {MAX_HEADER}"));
+        let found = format!("first bytes that give a header of {header_len} bytes");
+        return format_error(&source.file, found, format!("a safetensors file, with at most {MAX_HEADER}"));
     }
     let header = source.take("header", header_len)?;
     let header: Header = serde_json::from_slice(&header)
@@ -69,23 +73,27 @@ fn read(mut source: Source<impl Read>) -> Result<TensorFile, FileError> {
         return format_error(&source.file, format!("{} bytes of data", source.left), format!("{end}, by the header"));
     }
 
-    let mut tensors = BTreeMap::new();
+    let (mut tensors, mut unread) = (BTreeMap::new(), BTreeMap::new());
     for ((name, entry), (dtype, _)) in entries.into_iter().zip(places) {
         let (start, end) = entry.data_offsets;
         let bytes = source.take(&name, end - start)?;
+        if !DTYPES.contains(&dtype) {
+            unread.insert(name, format!("{dtype} {:?}", entry.shape));
+            continue;
+        }
         let tensor = decode(dtype, &entry.shape, false, &bytes)
             .or_else(|error| tensor_error(&source.file, &name, format!("shape {:?}", entry.shape), error))?;
         tensors.insert(name, tensor);
     }
-    Ok(TensorFile { file: source.file, tensors, metadata: header.metadata })
+    Ok(TensorFile { file: source.file, tensors, unread, metadata: header.metadata })
 }
 
 /// The type of a tensor and where it ends, if it starts at `start`, where the one before it ends: the format leaves no
 /// gaps, and no two tensors share bytes.
 fn check(file: &str, name: &str, entry: &Entry, start: u64) -> Result<(Dtype, u64), FileError> {
-    let Some(dtype) = DTYPES.into_iter().find(|dtype| dtype.to_string() == entry.dtype) else {
-        let wanted = DTYPES.map(|dtype| dtype.to_string()).join(", ");
-        return tensor_error(file, name, format!("dtype {:?}", entry.dtype), format!("one of {wanted}"));
+    let from: StrDeserializer<serde::de::value::Error> = entry.dtype.as_str().into_deserializer();
+    let Ok(dtype) = Dtype::deserialize(from) else {
+        return tensor_error(file, name, format!("dtype {:?}", entry.dtype), "a type of safetensors");
     };
     let Some(end) = byte_len(dtype, &entry.shape).and_then(|len| start.checked_add(len)) else {
         return tensor_error(file, name, format!("shape {:?}", entry.shape), "fewer elements");

@@ -113,7 +113,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Case>, serde_json::Error> {
 }
 
 /// JSON has no infinities and no NaN, but Python writes them all the same, as for a sink of -inf. No field that is read
-/// here may hold one (sinks come from the case's file), so null will do.
+/// here may hold one (sinks come from the case's file): as a string, one there is an error, and elsewhere it is none.
 fn without_constants(text: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     // Every other part between quotes is a string; a quote behind an odd number of backslashes belongs to it.
@@ -126,7 +126,8 @@ fn without_constants(text: &str) -> String {
             parts.push(part.into());
         } else {
             in_string = true;
-            parts.push(part.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null"));
+            let quoted = part.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"").replace("NaN", "\"nan\"");
+            parts.push(quoted);
         }
     }
     parts.concat()
