@@ -17,7 +17,8 @@ fn rungs(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(case.to_string());
         group.throughput(Throughput::Elements(bench::flops(&problem) as u64));
         for (place, rung) in rungs.iter().enumerate() {
-            group.bench_function(rung.name(), |bencher| bencher.iter(|| contest.run(place)));
+            let mut once = || contest.run(place).expect("it has run before");
+            group.bench_function(rung.name(), |bencher| bencher.iter(&mut once));
         }
     }
 }

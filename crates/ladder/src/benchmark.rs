@@ -8,7 +8,6 @@ use attention::oracle::truth;
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::bench::{self, BenchError, Case, Contest, METHOD, Machine, Results, Row};
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::thread;
 use std::time::SystemTime;
 
@@ -30,7 +29,7 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
         Ok(rows) => rows,
         Err(error) => match error.downcast_ref() {
             Some(wrong @ BenchError::Wrong { .. }) => {
-                writeln!(io::stderr(), "failed: {wrong}")?;
+                cli::complain(&format!("failed: {wrong}"));
                 return Ok(false);
             }
             _ => return Err(error),

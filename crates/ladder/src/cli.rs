@@ -246,7 +246,7 @@ impl MachineArgs {
     }
 }
 
-/// As many threads, or with 0 one for each core.
+/// As many threads.
 pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads")
 }

@@ -4,7 +4,7 @@ mod charts;
 
 use crate::cli::{self, CompareArgs};
 use crate::{format, page};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use comfy_table::Cell;
 use ladder::bench::{Results, Row, Shape};
 use ladder::registry::RUNGS;
@@ -12,6 +12,9 @@ use std::collections::HashMap;
 use std::fs;
 
 pub(crate) fn main(args: &CompareArgs) -> Result<bool> {
+    if let Some(path) = args.report.as_ref().filter(|path| args.files.contains(path)) {
+        bail!("--report {}: found one of the results, wanted a file for the page", path.display());
+    }
     let read = args.files.iter().map(|path| Ok((path.display().to_string(), Results::read(path)?)));
     let files = read.collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(files.iter().map(|(name, results)| (Some(name.as_str()), results)).collect());
@@ -136,14 +139,21 @@ impl<'a> Comparison<'a> {
             .find(|other| other.who == below.name && other.shape() == row.shape())
     }
 
-    /// Where the numbers of each file come from.
+    /// Where the numbers of each file come from, then how they were measured.
     fn sources(&self) -> Vec<String> {
         let source = |file: usize| match self.files[file] {
             (None, results) => source(results),
             (Some(name), results) if self.files.len() == 1 => format!("{name}: {}", source(results)),
             (Some(name), results) => format!("{}: {name}: {}", letter(file), source(results)),
         };
-        (0..self.files.len()).map(source).collect()
+        let mut lines: Vec<String> = (0..self.files.len()).map(source).collect();
+        for (_, results) in &self.files {
+            let method = format!("{}.", results.method.trim_end_matches('.'));
+            if !lines.contains(&method) {
+                lines.push(method);
+            }
+        }
+        lines
     }
 
     /// The name of a file, for results that come from one.
@@ -187,7 +197,7 @@ fn letter(file: usize) -> String {
     letter.map_or_else(|| (file + 1).to_string(), String::from)
 }
 
-/// Machine, date, commit and method of some results.
+/// Machine, date and commit of some results.
 fn source(results: &Results) -> String {
     let machine = &results.machine;
     let parts = [
@@ -199,6 +209,5 @@ fn source(results: &Results) -> String {
         Some(results.date.clone()),
         Some(results.commit.as_ref().map_or("commit unknown".into(), |commit| format!("commit {commit}"))),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{}. {}.", parts.join(", "), results.method.trim_end_matches('.'))
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

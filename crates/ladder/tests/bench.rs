@@ -218,7 +218,7 @@ fn one_file_is_shown_with_the_rung_below() {
         assert!(table.contains(words), "{words:?} in {table}");
     }
     let gpu = answer(&["compare", &folder.file("gpu.json", GPU)]);
-    for words in ["a peer", "Some GPU, driver 570.1, 2026-03-02T00:00:00Z, commit unknown. By hand.", "0.25"] {
+    for words in ["a peer", "Some GPU, driver 570.1, 2026-03-02T00:00:00Z, commit unknown\nBy hand.", "0.25"] {
         assert!(gpu.contains(words), "{words:?} in {gpu}");
     }
 }
@@ -239,6 +239,7 @@ fn several_files_stand_side_by_side_on_the_same_shapes() {
     assert_eq!(cells(1), ["-", "-", "-", "-", "8.00"]);
     assert_eq!(cells(2), ["-", "-", "-", "8.00", "-"]);
     assert_eq!(cells(5), ["-", "0.25", "-", "-", "-"]);
+    assert_eq!(table.matches("By hand").count(), 1, "one method is told once: {table}");
     for words in [format!("A: {first}: Some CPU"), format!("C: {gpu}: Some GPU")] {
         assert!(table.contains(&words), "{words:?} in {table}");
     }
@@ -275,7 +276,9 @@ fn files_that_hold_no_results_are_refused_in_one_line() {
         (changed("\"method\"", "\"methods\""), &["methods"]),
         (changed("\"ms\": 12.0", "\"ms\": \"12\""), &["line 7"]),
         (changed("\"ms\": 12.0", "\"seconds\": 12.0"), &["seconds"]),
-        (changed("\"ms\": 12.0", "\"ms\": 0"), &["row 1", "ms", "0", "above 0"]),
+        (changed("\"ms\": 12.0", "\"ms\": 0"), &["row 1", "ms", "0", "1e-12"]),
+        (changed("\"ms\": 12.0", "\"ms\": 1e300"), &["row 1", "ms", "1e12"]),
+        (changed("\"who\": \"fa1\"", "\"who\": \"\\u001b[2J\""), &["row 1", "one line"]),
         (changed("\"ms\": 12.0", "\"ms\": 1e999"), &["line 7"]),
         (changed("\"gbps\": 8.4", "\"gbps\": -8.4"), &["row 3", "gbps", "-8.4"]),
         (changed("\"batch\": 16", "\"batch\": 0"), &["row 3", "at least 1"]),
@@ -309,6 +312,8 @@ fn results_replace_earlier_results_and_nothing_else() {
         refused(&["bench", "--n", "8", "--output", &nowhere], &[nowhere.trim_end_matches('/')]);
         refused(&["compare", &path, "--report", &nowhere], &[nowhere.trim_end_matches('/')]);
     }
+    refused(&["compare", &path, "--report", &path], &["--report", &path]);
+    assert_eq!(read(&path).unwrap().rows.len(), 3);
     assert_eq!(folder.names(), ["earlier.json"]);
 }
 

@@ -6,8 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// Times and speeds that can be true of a machine, in any unit of a row. Charts end long before f64 does.
+const SPEEDS: RangeInclusive<f64> = 1e-12..=1e12;
 
 /// What was measured on one machine on one occasion.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -146,9 +150,12 @@ impl Row {
         let speeds = [("ms_burst", self.ms_burst), ("tflops", self.tflops), ("tflops_burst", self.tflops_burst)];
         let speeds = [("ms", Some(self.ms)), ("gbps", self.gbps)].into_iter().chain(speeds);
         let bad = |(name, value): (&str, Option<f64>)| {
-            let value = value.filter(|value| !(value.is_finite() && *value > 0.0))?;
-            Some(format!("{name}: found {value}, wanted a number above 0"))
+            let value = value.filter(|value| !SPEEDS.contains(value))?;
+            Some(format!("{name}: found {value:?}, wanted a number from {:e} to {:e}", SPEEDS.start(), SPEEDS.end()))
         };
+        if let Some(text) = [&self.who, &self.dtype, &self.mask].into_iter().find(|text| !is_plain(text)) {
+            return Some(format!("found {text:?}, wanted a text of one line"));
+        }
         let [batch, heads, kv_heads] = [self.batch, self.heads, self.kv_heads];
         if [batch, heads, kv_heads, self.head_dim, self.q_len, self.kv_len, self.threads.unwrap_or(1)].contains(&0) {
             return Some("found a length of 0, wanted at least 1".into());
@@ -174,14 +181,16 @@ impl Results {
     }
 
     fn fault(&self) -> Option<String> {
-        if self.machine.cpu.is_none() && self.machine.gpu.is_none() {
+        let Machine { cpu, gpu, driver, .. } = &self.machine;
+        if cpu.is_none() && gpu.is_none() {
             return Some("machine: found neither cpu nor gpu, wanted one of them".into());
+        }
+        let texts = [Some(&self.method), cpu.as_ref(), gpu.as_ref(), driver.as_ref(), self.commit.as_ref()];
+        if let Some(text) = texts.into_iter().flatten().find(|text| !is_plain(text)) {
+            return Some(format!("found {text:?} as method, commit or machine, wanted a text of one line"));
         }
         if humantime::parse_rfc3339(&self.date).is_err() {
             return Some(format!("date: found {:?}, wanted ISO 8601 in UTC", self.date));
-        }
-        if self.method.trim().is_empty() {
-            return Some("method: found nothing, wanted a sentence".into());
         }
         if self.rows.is_empty() {
             return Some("rows: found none, wanted at least one".into());
@@ -246,6 +255,11 @@ impl std::fmt::Display for Results {
 fn part(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+}
+
+/// Whether a text says something and cannot upset a terminal.
+fn is_plain(text: &str) -> bool {
+    !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 /// Five digits that count: more than any clock here is good for.
