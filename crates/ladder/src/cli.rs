@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and how an answer leaves.
 
-use crate::{climb, conform, doctor, run};
+use crate::{check, climb, conform, doctor, run};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, Mask, Options};
 use clap::builder::PossibleValuesParser;
@@ -30,6 +30,8 @@ enum Verb {
     Run(RunArgs),
     /// Run rungs on a conformance pack
     Conform(ConformArgs),
+    /// Run a chapter's checks on your solution of its exercise, in friendly words
+    Check(CheckArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),
 }
@@ -137,6 +139,21 @@ pub(crate) struct ConformArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The chapter; without it, where you stand in all of them
+    pub(crate) chapter: Option<u32>,
+    /// A hint for the first step that is not done; twice for a more pointed one, three times for the reference's place
+    #[arg(long, action = clap::ArgAction::Count)]
+    pub(crate) hint: u8,
+    /// Seconds that a chapter's tests may take once they are compiled
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub(crate) timeout: u64,
+    /// Print one JSON object instead of the lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON object instead of the lines
     #[arg(long)]
@@ -162,6 +179,7 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Climb(args) => args.machine.pool()?.install(|| climb::main(&args)),
         Verb::Run(args) => args.machine.pool()?.install(|| run::main(&args)),
         Verb::Conform(args) => args.machine.pool()?.install(|| conform::main(&args)),
+        Verb::Check(args) => check::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
     }
 }

@@ -1,5 +1,6 @@
-//! `ladder`: climb the rungs, run one, check them against a pack, look at the machine.
+//! `ladder`: climb the rungs, run one, check them against a pack, check an exercise, look at the machine.
 
+mod check;
 mod cli;
 mod climb;
 mod conform;

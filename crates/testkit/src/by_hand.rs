@@ -12,10 +12,25 @@ pub fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
+/// Panics with a failed law's own words, where it is applied to a single case.
+///
+/// # Panics
+/// If the law failed.
+#[track_caller]
+pub fn must(law: Result<(), TestCaseError>) {
+    if let Err(TestCaseError::Fail(reason) | TestCaseError::Reject(reason)) = law {
+        panic!("{reason}");
+    }
+}
+
 /// Whether an f32 result is what f64 arithmetic gives, up to rounding; NaN and infinities only in their own place.
 pub fn close(found: f32, wanted: f64) -> bool {
     let found = f64::from(found);
-    found == wanted || (found.is_nan() && wanted.is_nan()) || (found - wanted).abs() <= 1e-5 * (1.0 + wanted.abs())
+    if found.is_finite() && wanted.is_finite() {
+        (found - wanted).abs() <= 1e-5 * (1.0 + wanted.abs())
+    } else {
+        found == wanted || (found.is_nan() && wanted.is_nan())
+    }
 }
 
 /// One head with one channel and scale 1: the score of row i and key j is `q[i] * k_j`.
@@ -123,4 +138,24 @@ pub fn check_by_hand(rung: &dyn Attention, case: &ByHand) -> Result<(), TestCase
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::close;
+
+    #[test]
+    fn close_is_a_matter_of_rounding_and_never_of_infinity() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        for (found, wanted) in
+            [(1.0, 1.000001), (0.0, 0.0), (nan, f64::NAN), (-inf, -f64::INFINITY), (1000.0, 1000.001)]
+        {
+            assert!(close(found, wanted), "{found} is close to {wanted}");
+        }
+        for (found, wanted) in
+            [(1.0, 1.001), (1.0, -f64::INFINITY), (-inf, 1.0), (nan, 1.0), (1.0, f64::NAN), (inf, -1.0)]
+        {
+            assert!(!close(found, wanted), "{found} is not close to {wanted}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub mod pack;
 pub mod problems;
 mod wrong;
 
-pub use by_hand::{ByHand, RowTruth, by_hand, check_by_hand, close, config};
+pub use by_hand::{ByHand, RowTruth, by_hand, check_by_hand, close, config, must};
 pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;

@@ -17,7 +17,7 @@ pub(crate) fn row() -> impl Strategy<Value = Vec<f32>> {
         1 => Just(f32::NEG_INFINITY),
         1 => prop::sample::select(vec![100.0f32, -100.0, 1000.0]),
     ];
-    prop::collection::vec(score, 0..20)
+    prop::collection::vec(score, prop_oneof![3 => 0usize..=4, 1 => 5usize..=20])
 }
 
 /// No sink most of the time, else a small one.
