@@ -68,7 +68,10 @@ fn one_pass(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
 fn caught(name: &'static str, fault: Fault) {
     let variant = Variant::new(name, move |head: &Head| one_pass(head, fault));
     assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
-    assert_caught(name, 200, by_hand(), |case| check_by_hand(&variant, &case));
+    // A maximum that starts at 0 harms no small whole number: e^-3 and e^3 both fit f32.
+    if fault != Fault::MaximumFromZero {
+        assert_caught(name, 200, by_hand(), |case| check_by_hand(&variant, &case));
+    }
 }
 
 #[test]

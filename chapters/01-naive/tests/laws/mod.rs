@@ -12,12 +12,14 @@ const CANARY: f32 = 777.0;
 
 /// Scores as whole numbers, with hidden keys and some too large for a plain exponential.
 pub(crate) fn row() -> impl Strategy<Value = Vec<f32>> {
-    let score = prop_oneof![
-        6 => (-3i16..=3).prop_map(f32::from),
-        1 => Just(f32::NEG_INFINITY),
-        1 => prop::sample::select(vec![100.0f32, -100.0, 1000.0]),
-    ];
-    prop::collection::vec(score, prop_oneof![3 => 0usize..=4, 1 => 5usize..=20])
+    let score = || {
+        prop_oneof![
+            6 => (-3i16..=3).prop_map(f32::from),
+            1 => Just(f32::NEG_INFINITY),
+            1 => prop::sample::select(vec![100.0f32, -100.0, 1000.0]),
+        ]
+    };
+    prop_oneof![3 => prop::collection::vec(score(), 0..=4), 1 => prop::collection::vec(score(), 5..=20)]
 }
 
 /// No sink most of the time, else a small one.

@@ -13,12 +13,15 @@ pub(crate) type Keys = Vec<(f32, f32)>;
 
 /// Up to five keys with whole numbers, some hidden, some far above the others; now and then many.
 pub(crate) fn keys() -> impl Strategy<Value = Keys> {
-    let score = prop_oneof![
-        6 => (-3i16..=3).prop_map(f32::from),
-        1 => Just(f32::NEG_INFINITY),
-        1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
-    ];
-    prop::collection::vec((score, (-3i16..=3).prop_map(f32::from)), prop_oneof![4 => 0usize..=5, 1 => 6usize..=30])
+    let key = || {
+        let score = prop_oneof![
+            6 => (-3i16..=3).prop_map(f32::from),
+            1 => Just(f32::NEG_INFINITY),
+            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
+        ];
+        (score, (-3i16..=3).prop_map(f32::from))
+    };
+    prop_oneof![4 => prop::collection::vec(key(), 0..=5), 1 => prop::collection::vec(key(), 6..=30)]
 }
 
 fn truth(keys: &[(f32, f32)]) -> RowTruth {

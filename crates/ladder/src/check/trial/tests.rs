@@ -66,7 +66,7 @@ fn a_wrong_result_is_told_with_its_input_and_its_check() {
     let output = format!(
         "\nthread 'checks::step_2_update_of_any_rows' (7) panicked at chapters/03-fa1/tests/checks/mod.rs:90:1:\n\
          Test failed: row 0 of 1: m is 1, wanted 2 at chapters/03-fa1/tests/laws/mod.rs:120.\n\
-         minimal failing input: rows = [\n    Row { before: [], tile: [2.0] },\n]\n\tsuccesses: 3\n\tlocal rejects: 0\n\
+         minimal failing input: rows = [\n    Row {{ before: [], tile: [2.0] }},\n]\n\tsuccesses: 3\n\tlocal rejects: 0\n\
          note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n{FAILED}"
     );
     assert_eq!(
