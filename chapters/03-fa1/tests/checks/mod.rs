@@ -53,8 +53,9 @@ fn step_1_fit_refuses_a_memory_too_small_for_one_row() {
 
 #[test]
 fn step_2_update_by_hand() {
-    // Before: one key of score 0 and value 6. The tile: one key of score ln 2, which weighs 2/3 of the whole.
-    must(update_is_lines_10_to_13(update, &[Row { before: vec![(0.0, 6.0)], tile: vec![2f32.ln()] }]));
+    // Before: two keys of score 0, so l = 2 and o = 6. The tile: one key of score ln 2, which weighs as much as both.
+    let row = Row { before: vec![(0.0, 3.0), (0.0, 9.0)], tile: vec![2f32.ln()] };
+    must(update_is_lines_10_to_13(update, &[row]));
 }
 
 #[test]
