@@ -1,8 +1,12 @@
 //! Wrong variants of chapter 1. Each is what someone has shipped; the check must reject it.
 
-use attention::{Head, Mask, weight};
-use ndarray::{Array1, Array2};
-use testkit::{Variant, assert_caught, check, problems::problems};
+mod laws;
+
+use attention::{Attention, AttentionError, Head, Mask, Meter, OutputMut, Problem, TrafficMeter, weight};
+use laws::*;
+use naive::Naive;
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis};
+use testkit::{Variant, assert_caught, by_hand, check, check_by_hand, problems::problems};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -26,7 +30,7 @@ enum Fault {
     BaseTwo,
 }
 
-fn three_passes(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
+fn three_passes_with(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
     let mut head = head.clone();
     let cap = head.softcap;
     match (fault, head.mask) {
@@ -70,14 +74,138 @@ fn three_passes(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
 }
 
 fn caught(name: &'static str, fault: Fault) {
-    let variant = Variant::new(name, move |head: &Head| three_passes(head, fault));
+    let variant = Variant::new(name, move |head: &Head| three_passes_with(head, fault));
     assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
+}
+
+/// A softmax whose parts can be replaced: the reference m, the denominator from l, and lse from m and l.
+fn softmax_with(
+    reference: fn(f32) -> f32,
+    denominator: fn(&[f32], f32, f32) -> f32,
+    lse: fn(f32, f32) -> f32,
+) -> impl Fn(ArrayView1<f32>, f32, ArrayViewMut1<f32>) -> f32 {
+    move |s, sink, mut p| {
+        let m = reference(s.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let l: f32 = s.iter().map(|&s| weight(s, m)).sum();
+        let whole = denominator(s.to_slice().unwrap(), l, l + (sink - m).exp());
+        p.zip_mut_with(&s, |p, &s| *p = if l == 0.0 { 0.0 } else { weight(s, m) / whole });
+        lse(m, l)
+    }
+}
+
+fn softmax_caught(name: &str, softmax: impl Fn(ArrayView1<f32>, f32, ArrayViewMut1<f32>) -> f32) {
+    assert_caught(name, 200, (row(), sink()), |(s, sink)| softmax_is_the_definition(&softmax, &s, sink));
+}
+
+#[test]
+fn wrong_softmaxes() {
+    softmax_caught("no maximum", softmax_with(|_| 0.0, |_, _, whole| whole, |m, l| m + l.ln()));
+    softmax_caught("divided by the keys", softmax_with(|m| m, |s, _, _| s.len() as f32, |m, l| m + l.ln()));
+    softmax_caught("the sink left out", softmax_with(|m| m, |_, l, _| l, |m, l| m + l.ln()));
+    softmax_caught("lse without the maximum", softmax_with(|m| m, |_, _, whole| whole, |_, l| l.ln()));
+    softmax_caught("NaN for a row that sees nothing", |s, sink, mut p| {
+        let m = s.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let l: f32 = s.iter().map(|s| (s - m).exp()).sum();
+        p.zip_mut_with(&s, |p, s| *p = (s - m).exp() / (l + (sink - m).exp()));
+        m + l.ln()
+    });
+    let forgets_the_constant = softmax_with(|m| m, |_, _, whole| whole, |_, l| l.ln());
+    assert_caught("lse without the maximum", 200, row(), |s| {
+        a_constant_moves_lse_alone(&forgets_the_constant, &s, 3.0)
+    });
+}
+
+#[test]
+fn wrong_weights() {
+    type Weights = fn(ArrayView2<f32>, f32, ArrayViewMut2<f32>) -> Array1<f32>;
+    let columns: Weights = |s, sink, mut p| {
+        s.columns().into_iter().zip(p.columns_mut()).map(|(s, p)| naive::softmax(s, sink, p)).collect::<Vec<_>>().into()
+    };
+    let one_sum: Weights = |s, sink, mut p| {
+        let lse = naive::weights(s, sink, p.view_mut());
+        p /= s.nrows() as f32;
+        lse
+    };
+    let one_maximum: Weights = |s, _, mut p| {
+        let m = s.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        p.assign(&s.mapv(|s| weight(s, m)));
+        let l = p.sum_axis(Axis(1));
+        p.rows_mut().into_iter().zip(&l).for_each(|(mut p, l)| p /= *l);
+        l.mapv(|l| m + l.ln())
+    };
+    for (name, weights) in [("columns", columns), ("one sum", one_sum), ("one maximum", one_maximum)] {
+        assert_caught(name, 200, (matrix(), sink()), |(s, sink)| weights_are_each_rows_softmax(weights, &s, sink));
+    }
+}
+
+#[test]
+fn wrong_scores() {
+    type Scores = fn(&Head, ArrayViewMut2<f32>);
+    let unmasked: Scores = |head, s| naive::scores(&Head { mask: Mask::Full, ..head.clone() }, s);
+    let added: Scores = |head, mut s| {
+        let before = s.to_owned();
+        naive::scores(head, s.view_mut());
+        s += &before;
+    };
+    let first_row: Scores = |head, mut s| {
+        naive::scores(head, s.view_mut());
+        let first = s.row(0).to_owned();
+        s.rows_mut().into_iter().for_each(|mut row| row.assign(&first));
+    };
+    let top_left: Scores = |head, mut s| {
+        naive::scores(&Head { mask: Mask::Full, ..head.clone() }, s.view_mut());
+        for ((i, j), s) in s.indexed_iter_mut() {
+            *s = if head.mask == Mask::Causal && j > i { f32::NEG_INFINITY } else { *s };
+        }
+    };
+    for (name, scores) in [("unmasked", unmasked), ("added", added), ("first row", first_row), ("top left", top_left)] {
+        assert_caught(name, 200, by_hand(), |case| scores_are_products(scores, &case));
+    }
+}
+
+#[test]
+fn wrong_outputs() {
+    type Outputs = fn(&Head, ArrayView2<f32>) -> Array2<f32>;
+    let plain_product: Outputs = |head, p| p.dot(&head.v.load(0..head.k_len));
+    let averaged: Outputs = |head, p| naive::output(head, p) / head.k_len as f32;
+    let keys_as_values: Outputs = |head, p| naive::output(&Head { v: head.k.clone(), ..head.clone() }, p);
+    for (name, output) in [("0 * NaN", plain_product), ("averaged", averaged), ("k in place of v", keys_as_values)] {
+        assert_caught(name, 200, by_hand(), |case| output_is_p_times_v(output, &case));
+    }
+}
+
+/// The right answer with reads that nobody made: what a rung moves cannot be taken from its result.
+struct Unmetered<'m>(&'m TrafficMeter);
+
+impl Attention for Unmetered<'_> {
+    fn name(&self) -> &'static str {
+        "unmetered"
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.0.read(1);
+        Naive::default().forward_into(problem, out)
+    }
+}
+
+#[test]
+fn wrong_rungs_by_their_traffic_and_by_hand() {
+    assert_caught("unmetered", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_three_passes(Unmetered, &meter, &spec)
+    });
+    let variant = Variant::new("top-left causal", |head: &Head| three_passes_with(head, Fault::TopLeftCausal));
+    assert_caught("top-left causal", 200, by_hand(), |case| check_by_hand(&variant, &case));
 }
 
 #[test]
 fn the_control_passes() {
     proptest::proptest!(|(spec in problems())| {
-        check(&Variant::new("control", |head: &Head| three_passes(head, Fault::None)), &spec)?;
+        check(&Variant::new("control", |head: &Head| three_passes_with(head, Fault::None)), &spec)?;
     });
 }
 

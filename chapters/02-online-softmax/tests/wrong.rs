@@ -1,8 +1,14 @@
 //! Wrong variants of chapter 2. Each is what someone has shipped; the check must reject it.
 
-use attention::{Head, sink_factor, weight};
-use ndarray::{Array1, Array2};
-use testkit::{Variant, assert_caught, check, problems::problems};
+use online_softmax as subject;
+
+mod laws;
+
+use attention::{Attention, AttentionError, Head, Mask, Meter, OutputMut, Problem, TrafficMeter, sink_factor, weight};
+use laws::*;
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
+use online_softmax::{OnlineSoftmax, State};
+use testkit::{Variant, assert_caught, by_hand, check, check_by_hand, problems::problems};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -62,6 +68,199 @@ fn one_pass(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
 fn caught(name: &'static str, fault: Fault) {
     let variant = Variant::new(name, move |head: &Head| one_pass(head, fault));
     assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
+    // A maximum that starts at 0 harms no small whole number: e^-3 and e^3 both fit f32.
+    if fault != Fault::MaximumFromZero {
+        assert_caught(name, 200, by_hand(), |case| check_by_hand(&variant, &case));
+    }
+}
+
+#[test]
+fn wrong_rescales() {
+    type Rescale = fn(&mut State, f32);
+    let inverse: Rescale = |state, m| {
+        let factor = (m - state.m).exp();
+        *state = State { m, l: state.l * factor, o: &state.o * factor };
+    };
+    let o_forgotten: Rescale = |state, m| *state = State { m, l: state.l * weight(state.m, m), o: state.o.clone() };
+    let l_forgotten: Rescale = |state, m| *state = State { m, l: state.l, o: &state.o * weight(state.m, m) };
+    let m_not_stored: Rescale = |state, m| {
+        let old = state.m;
+        state.rescale(m);
+        state.m = old;
+    };
+    for (name, rescale) in
+        [("inverse", inverse), ("o forgotten", o_forgotten), ("l forgotten", l_forgotten), ("m lost", m_not_stored)]
+    {
+        assert_caught(name, 200, (keys(), 0u8..5), |(keys, rise)| {
+            rescale_changes_the_reference_alone(rescale, &keys, rise.into())
+        });
+    }
+}
+
+#[test]
+fn wrong_pushes() {
+    type Push = fn(&mut State, f32, ArrayView1<f32>);
+    let hidden_value_read: Push = |state, s, v| {
+        let m = state.m.max(s);
+        state.rescale(m);
+        state.l += weight(s, m);
+        state.o.scaled_add(weight(s, m), &v);
+    };
+    let not_rescaled: Push = |state, s, v| {
+        if s != f32::NEG_INFINITY {
+            state.m = state.m.max(s);
+            state.l += weight(s, state.m);
+            state.o.scaled_add(weight(s, state.m), &v);
+        }
+    };
+    let value_not_weighed: Push = |state, s, v| {
+        state.push(s, v);
+        if s < state.m && s != f32::NEG_INFINITY {
+            state.o.scaled_add(1.0 - weight(s, state.m), &v);
+        }
+    };
+    let last_score: Push = |state, s, v| {
+        state.push(s, v);
+        state.m = s;
+    };
+    for (name, push) in [
+        ("hidden value read", hidden_value_read),
+        ("not rescaled", not_rescaled),
+        ("value not weighed", value_not_weighed),
+        ("m is the last score", last_score),
+    ] {
+        assert_caught(name, 200, (keys(), keys()), |(keys, more)| match more.first() {
+            Some(&key) => push_adds_one_key(push, &keys, key),
+            None => Ok(()),
+        });
+    }
+}
+
+#[test]
+fn wrong_finishes() {
+    type Finish = fn(State, f32) -> (Array1<f32>, f32);
+    let nan_when_empty: Finish = |state, sink| {
+        let factor = sink_factor(sink, state.m, state.l) / state.l;
+        (&state.o * factor, state.m + state.l.ln())
+    };
+    let sink_in_lse: Finish = |state, sink| {
+        let lse = state.m + (state.l + (sink - state.m).exp()).ln();
+        (state.finish(sink).0, lse)
+    };
+    let no_sink: Finish = |state, _| state.finish(f32::NEG_INFINITY);
+    let no_maximum: Finish = |state, sink| (state.clone().finish(sink).0, state.l.ln());
+    let not_divided: Finish = |state, sink| (state.o.clone(), state.finish(sink).1);
+    for (name, finish) in [
+        ("NaN when empty", nan_when_empty),
+        ("sink in lse", sink_in_lse),
+        ("no sink", no_sink),
+        ("lse without m", no_maximum),
+        ("not divided", not_divided),
+    ] {
+        assert_caught(name, 200, (keys(), 0u8..3), |(keys, sink)| finish_divides_once(finish, &keys, sink.into()));
+    }
+}
+
+#[test]
+fn wrong_merges() {
+    type Merge = fn(&mut State, &State);
+    let averages: Merge = |state, other| {
+        let m = state.m.max(other.m);
+        *state = State { m, l: (state.l + other.l) / 2.0, o: (&state.o + &other.o) / 2.0 };
+    };
+    let no_factor: Merge = |state, other| {
+        *state = State { m: state.m.max(other.m), l: state.l + other.l, o: &state.o + &other.o };
+    };
+    let base_two: Merge = |state, other| {
+        let m = state.m.max(other.m);
+        let (a, b) = ((state.m - m).exp2(), (other.m - m).exp2());
+        *state = State { m, l: a * state.l + b * other.l, o: &state.o * a + &other.o * b };
+    };
+    let own_maximum: Merge = |state, other| {
+        let b = (other.m - state.m).exp();
+        state.l += b * other.l;
+        state.o.scaled_add(b, &other.o);
+    };
+    for (name, merge) in
+        [("averages", averages), ("no factor", no_factor), ("base two", base_two), ("own maximum", own_maximum)]
+    {
+        assert_caught(name, 200, (keys(), keys(), keys()), |(a, b, c)| merge_is_the_union(merge, [&a, &b, &c]));
+    }
+    for (name, merge) in [("own maximum", own_maximum), ("averages", averages)] {
+        assert_caught(name, 200, keys(), |keys| empty_is_the_identity(merge, &keys));
+    }
+}
+
+#[test]
+fn wrong_partials() {
+    type FromPartial = fn(ArrayView1<f32>, f32) -> State;
+    let taken_as_it_is: FromPartial = |o, lse| State { m: lse, l: 1.0, o: o.to_owned() };
+    let only_minus: FromPartial = |o, lse| {
+        if lse == f32::NEG_INFINITY { State::empty(o.len()) } else { State { m: lse, l: 1.0, o: o.to_owned() } }
+    };
+    let multiplied: FromPartial = |o, lse| match State::from_partial(o, lse) {
+        state if state.l == 0.0 => state,
+        state => State { l: 2.0, ..state },
+    };
+    let nan_dropped: FromPartial =
+        |o, lse| if lse.is_finite() { State::from_partial(o, lse) } else { State::empty(o.len()) };
+    for (name, from_partial) in [
+        ("infinite lse taken as it is", taken_as_it_is),
+        ("+inf taken as it is", only_minus),
+        ("l of 2", multiplied),
+        ("NaN dropped", nan_dropped),
+    ] {
+        assert_caught(name, 200, keys(), |keys| a_partial_is_its_row(from_partial, &keys));
+    }
+}
+
+#[test]
+fn wrong_streams() {
+    type Stream = fn(&Head, usize, ArrayView1<f32>, ArrayView2<f32>, ArrayView2<f32>) -> State;
+    let unmasked: Stream = |head, i, q, k, v| subject::stream(&Head { mask: Mask::Full, ..head.clone() }, i, q, k, v);
+    let last_key_missing: Stream = |head, i, q, k, v| {
+        let mut state = State::empty(head.d_v());
+        for j in head.visible(i).rev().skip(1) {
+            state.push(head.score(q.dot(&k.row(j)), i, j), v.row(j));
+        }
+        state
+    };
+    let first_value: Stream = |head, i, q, k, v| {
+        let mut state = State::empty(head.d_v());
+        head.visible(i).for_each(|j| state.push(head.score(q.dot(&k.row(j)), i, j), v.row(0)));
+        state
+    };
+    for (name, stream) in
+        [("unmasked", unmasked), ("last key missing", last_key_missing), ("always the first value", first_value)]
+    {
+        assert_caught(name, 200, by_hand(), |case| stream_sees_what_the_row_sees(stream, &case));
+    }
+}
+
+/// The right answer with bytes that the stream does not move: traffic cannot be taken from the result.
+struct Unmetered<'m>(&'m TrafficMeter);
+
+impl Attention for Unmetered<'_> {
+    fn name(&self) -> &'static str {
+        "unmetered"
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.0.read(1);
+        OnlineSoftmax::default().forward_into(problem, out)
+    }
+}
+
+#[test]
+fn wrong_traffic() {
+    assert_caught("unmetered", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_the_stream(Unmetered, &meter, &spec)
+    });
 }
 
 #[test]

@@ -1,8 +1,18 @@
 //! Wrong variants of chapter 3. Each is what someone has shipped; the check must reject it.
 
-use attention::{Head, sink_factor, weight};
-use ndarray::{Array1, Array2, s};
-use testkit::{Variant, assert_caught, check, problems::problems};
+use fa1 as subject;
+
+mod laws;
+
+use attention::{
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, Meter, OutputMut, Problem, RowsMut, Traffic, TrafficMeter,
+    sink_factor, weight,
+};
+use fa1::{Blocks, Fa1, Running, tiles};
+use laws::*;
+use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
+use std::ops::Range;
+use testkit::{ByHand, Variant, assert_caught, by_hand, check, problems::problems};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
@@ -86,6 +96,251 @@ fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
 fn caught(name: &'static str, fault: Fault) {
     let variant = Variant::new(name, move |head: &Head| algorithm_1(head, fault));
     assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
+}
+
+#[test]
+fn wrong_block_sizes() {
+    type Fit = fn(usize, usize) -> Result<Blocks, AttentionError>;
+    let bytes_as_elements: Fit = |memory, d| Blocks::fit(4 * memory, d);
+    let rounded_up: Fit = |memory, d| {
+        let keys = (memory / 4).div_ceil(4 * d);
+        Ok(Blocks { rows: keys.min(d), keys })
+    };
+    let rows_like_keys: Fit = |memory, d| Blocks::fit(memory, d).map(|Blocks { keys, .. }| Blocks { rows: keys, keys });
+    let at_least_one: Fit = |memory, d| Blocks::fit(memory.max(16 * d), d);
+    let three_tiles: Fit = |memory, d| Blocks::fit(memory / 3 * 4, d);
+    for (name, fit) in [
+        ("bytes as elements", bytes_as_elements),
+        ("rounded up", rounded_up),
+        ("as many rows as keys", rows_like_keys),
+        ("at least one key", at_least_one),
+        ("room for three tiles", three_tiles),
+    ] {
+        assert_caught(name, 200, (0usize..5000, 1usize..20), |(memory, d)| blocks_are_line_1(fit, memory, d));
+    }
+}
+
+type Update = fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>);
+
+#[test]
+fn wrong_updates() {
+    let not_multiplied_back: Update = |s, mut o, mut l, m| {
+        let old = l.to_owned();
+        fa1::update(s, o.view_mut(), l.view_mut(), m);
+        o.rows_mut().into_iter().zip(&old).for_each(|(mut o, &l)| o.mapv_inplace(|o| if l > 0.0 { o / l } else { o }));
+    };
+    let m_not_stored: Update = |s, o, l, mut m| {
+        let old = m.to_owned();
+        fa1::update(s, o, l, m.view_mut());
+        m.assign(&old);
+    };
+    let l_not_rescaled: Update = |s, o, mut l, mut m| {
+        let (l_old, m_old) = (l.to_owned(), m.to_owned());
+        fa1::update(s, o, l.view_mut(), m.view_mut());
+        for r in 0..l.len() {
+            l[r] += l_old[r] * (1.0 - weight(m_old[r], m[r]));
+        }
+    };
+    let weights_not_divided: Update = |mut s, o, mut l, m| {
+        fa1::update(s.view_mut(), o, l.view_mut(), m);
+        s.rows_mut().into_iter().zip(&l).for_each(|(mut s, l)| s *= *l);
+    };
+    let one_maximum: Update = |s, o, l, mut m| {
+        fa1::update(s, o, l, m.view_mut());
+        let top = m.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        m.fill(top);
+    };
+    let nan_when_hidden: Update = |mut s, o, l, m| {
+        let hidden: Vec<bool> = s.rows().into_iter().map(|s| s.iter().all(|s| *s == f32::NEG_INFINITY)).collect();
+        fa1::update(s.view_mut(), o, l, m);
+        s.rows_mut().into_iter().zip(hidden).filter(|(_, hidden)| *hidden).for_each(|(mut s, _)| s.fill(f32::NAN));
+    };
+    for (name, update) in [
+        ("o not multiplied back", not_multiplied_back),
+        ("m not stored", m_not_stored),
+        ("l not rescaled", l_not_rescaled),
+        ("weights not divided", weights_not_divided),
+        ("one maximum", one_maximum),
+        ("NaN when hidden", nan_when_hidden),
+    ] {
+        assert_caught(name, 200, rows(), |rows| update_is_lines_10_to_13(update, &rows));
+    }
+}
+
+/// What a wrong pair of loops does otherwise.
+#[derive(Clone, Copy, Default)]
+struct Loops {
+    overwritten: bool,
+    floored: bool,
+    hidden_tiles_skipped: bool,
+    keys_read_every_step: bool,
+    state_not_read: bool,
+    never_allocated: bool,
+}
+
+/// Lines 2 to 15 with one thing otherwise.
+fn loops(one: &Head, blocks: Blocks, meter: &TrafficMeter, fault: Loops) -> Running {
+    let (n, d, d_v, e) = (one.q_len, one.d(), one.d_v(), one.q.dtype().size());
+    let state = |rows: &Range<usize>| 4 * rows.len() * (d_v + 2);
+    let mut running = Running::new(n, d_v);
+    if !fault.never_allocated {
+        meter.allocate(state(&(0..n)));
+    }
+    meter.write(state(&(0..n)));
+    let k_len = if fault.floored { one.k_len / blocks.keys * blocks.keys } else { one.k_len };
+    for keys in tiles(k_len, blocks.keys) {
+        let (k_j, v_j) = (one.k.load(keys.clone()), one.v.load(keys.clone()));
+        meter.read(e * keys.len() * (d + d_v));
+        for rows in tiles(n, blocks.rows) {
+            let seen = one.visible_to_any(rows.clone());
+            if fault.hidden_tiles_skipped && (seen.end <= keys.start || seen.start >= keys.end) {
+                continue;
+            }
+            let q_i = one.q.load(rows.clone());
+            let again = if fault.keys_read_every_step { e * keys.len() * (d + d_v) } else { 0 };
+            meter.read(again + e * rows.len() * d + if fault.state_not_read { 0 } else { state(&rows) });
+            let mut o_i = running.o.slice_mut(s![rows.clone(), ..]);
+            let mut p = Array2::zeros((rows.len(), keys.len()));
+            one.scores((rows.clone(), q_i.view()), (keys.clone(), k_j.view()), p.view_mut());
+            let (l_i, m_i) = (running.l.slice_mut(s![rows.clone()]), running.m.slice_mut(s![rows.clone()]));
+            fa1::update(p.view_mut(), o_i.view_mut(), l_i, m_i);
+            if fault.overwritten {
+                o_i.fill(0.0);
+            }
+            one.accumulate((rows.clone(), p.view()), (keys.clone(), v_j.view()), o_i);
+            meter.write(state(&rows));
+        }
+    }
+    running
+}
+
+fn loops_caught(name: &str, fault: Loops) {
+    let head = |one: &Head, blocks: Blocks, meter: &TrafficMeter| loops(one, blocks, meter, fault);
+    let blocks = (1usize..=3, 1usize..=3);
+    assert_caught(name, 200, (by_hand(), blocks), |(case, (rows, keys))| {
+        head_is_lines_2_to_15(head, &case, Blocks { rows, keys })
+    });
+}
+
+#[test]
+fn wrong_loops() {
+    let right = |one: &Head, blocks: Blocks, meter: &TrafficMeter| loops(one, blocks, meter, Loops::default());
+    let case = ByHand { q: vec![1.0, 2.0], keys: vec![(1.0, 2.0), (2.0, 3.0), (0.0, 1.0)], causal: true };
+    head_is_lines_2_to_15(right, &case, Blocks { rows: 1, keys: 2 }).unwrap();
+    loops_caught("accumulator overwritten", Loops { overwritten: true, ..Loops::default() });
+    loops_caught("grid rounded down", Loops { floored: true, ..Loops::default() });
+    loops_caught("hidden tiles skipped", Loops { hidden_tiles_skipped: true, ..Loops::default() });
+    loops_caught("keys read at every step", Loops { keys_read_every_step: true, ..Loops::default() });
+    loops_caught("o, l and m not read", Loops { state_not_read: true, ..Loops::default() });
+    loops_caught("never allocated", Loops { never_allocated: true, ..Loops::default() });
+}
+
+#[test]
+fn wrong_finishes() {
+    type Finish = fn(&Head, Running, &mut RowsMut, &TrafficMeter);
+    let no_sink: Finish = |one, running, out, meter| {
+        fa1::finish(&Head { sink: f32::NEG_INFINITY, ..one.clone() }, running, out, meter);
+    };
+    let divided_again: Finish = |one, mut running, out, meter| {
+        running.o.rows_mut().into_iter().zip(&running.l).for_each(|(mut o, l)| o /= l.max(1e-9));
+        fa1::finish(one, running, out, meter);
+    };
+    let no_maximum: Finish = |one, mut running, out, meter| {
+        running.m.fill(0.0);
+        fa1::finish(&Head { sink: f32::NEG_INFINITY, ..one.clone() }, running, out, meter);
+    };
+    let pass_not_read: Finish = |one, running, out, meter| {
+        let unread = TrafficMeter::default();
+        unread.allocate(4 * running.l.len() * (one.d_v() + 2));
+        meter.write(8 * running.l.len());
+        meter.release(4 * running.l.len() * (one.d_v() + 2));
+        fa1::finish(one, running, out, &unread);
+    };
+    let not_released: Finish = |one, running, out, meter| {
+        meter.allocate(4 * running.l.len() * (one.d_v() + 2));
+        fa1::finish(one, running, out, meter);
+    };
+    for (name, finish) in [
+        ("no sink", no_sink),
+        ("divided again", divided_again),
+        ("lse without m", no_maximum),
+        ("the pass is not read", pass_not_read),
+        ("not released", not_released),
+    ] {
+        assert_caught(name, 200, (rows(), 0u8..3), |(rows, sink)| {
+            let keys: Vec<_> = rows.into_iter().map(|row| row.before).collect();
+            finish_is_one_more_pass(finish, &keys, sink.into())
+        });
+    }
+}
+
+#[test]
+fn wrong_predictions_of_traffic() {
+    type Predict = fn(&Problem, usize) -> Result<Traffic, AttentionError>;
+    let state = |problem: &Problem, rows: usize| (problem.heads() * 4 * rows * (problem.d_v() + 2)) as u64;
+    fn rows(problem: &Problem) -> usize {
+        problem.sequences().iter().map(|s| s.q.len()).sum()
+    }
+    let no_first_write = move |problem: &Problem, memory: usize| {
+        let traffic = fa1::traffic(problem, memory)?;
+        Ok(Traffic { written: traffic.written - state(problem, rows(problem)), ..traffic })
+    };
+    let no_last_pass = move |problem: &Problem, memory: usize| {
+        let traffic = fa1::traffic(problem, memory)?;
+        Ok(Traffic { read: traffic.read - state(problem, rows(problem)), ..traffic })
+    };
+    let q_once: Predict = |problem, memory| {
+        let blocks = Blocks::fit(memory, problem.d().max(problem.d_v()))?;
+        let mut traffic = fa1::traffic(problem, memory)?;
+        for s in problem.sequences() {
+            let passes = s.k.len().div_ceil(blocks.keys).saturating_sub(1);
+            traffic.read -= (problem.heads() * passes * s.q.len() * problem.d() * problem.dtype().size()) as u64;
+        }
+        Ok(traffic)
+    };
+    let as_standard: Predict = |problem, _| Ok(naive::traffic(problem));
+    let always_four_bytes: Predict = |problem, memory| {
+        let traffic = fa1::traffic(problem, memory)?;
+        let extra = (4 - problem.dtype().size()) * problem.d_v() * rows(problem) * problem.heads();
+        Ok(Traffic { written: traffic.written + extra as u64, ..traffic })
+    };
+    let caught = |name: &str, predict: &dyn Fn(&Problem, usize) -> Result<Traffic, AttentionError>| {
+        assert_caught(name, 200, problems(), |spec| traffic_is_the_listings(predict, &spec, 5000));
+    };
+    caught("no first write", &no_first_write);
+    caught("no last pass", &no_last_pass);
+    caught("q once", &q_once);
+    caught("standard attention's", &as_standard);
+    caught("four bytes an element", &always_four_bytes);
+}
+
+/// The answer of the rung below under this rung's name: results alone cannot tell.
+struct RungBelow<'m>(&'m TrafficMeter);
+
+impl Attention for RungBelow<'_> {
+    fn name(&self) -> &'static str {
+        "fa1"
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        online_softmax::OnlineSoftmax::with_meter(self.0).forward_into(problem, out)
+    }
+}
+
+#[test]
+fn wrong_rungs_by_their_traffic() {
+    assert_caught("the rung below", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_the_listing(|_, meter| RungBelow(meter), &meter, &spec, DEFAULT_FAST_MEMORY)
+    });
+    assert_caught("half the memory", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_the_listing(|memory, meter| Fa1::new(memory / 2, meter), &meter, &spec, DEFAULT_FAST_MEMORY)
+    });
 }
 
 #[test]

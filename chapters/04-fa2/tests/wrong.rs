@@ -1,8 +1,20 @@
 //! Wrong variants of chapter 4. Each is what someone has shipped; the check must reject it.
 
-use attention::{Head, sink_factor, weight};
-use ndarray::{Array1, Array2, s};
-use testkit::{Variant, assert_caught, check, problems::problems};
+use fa2 as subject;
+
+mod laws;
+
+use attention::{
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, Mask, NoMeter, OutputMut, Problem, Traffic, TrafficMeter,
+    sink_factor, weight,
+};
+use fa2::{Fa2, Tiles};
+use laws::*;
+use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
+use online_softmax::State;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use testkit::{Variant, assert_caught, by_hand, check, problems::problems};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
@@ -102,6 +114,241 @@ fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
 fn caught(name: &'static str, fault: Fault) {
     let variant = Variant::new(name, move |head: &Head| algorithm_1(head, fault));
     assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
+}
+
+#[test]
+fn wrong_tile_sizes() {
+    type Fit = fn(usize, usize, usize) -> Result<Tiles, AttentionError>;
+    let scores_forgotten: Fit = |memory, d, d_v| {
+        let tiles = Tiles::fit(memory, d, d_v)?;
+        Ok(Tiles { rows: memory / 4 / (d + d_v) - tiles.keys, ..tiles })
+    };
+    let bytes_as_elements: Fit = |memory, d, d_v| Tiles::fit(4 * memory, d, d_v);
+    let one_row_less: Fit = |memory, d, d_v| {
+        let tiles = Tiles::fit(memory, d, d_v)?;
+        Ok(Tiles { rows: (tiles.rows - 1).max(1), ..tiles })
+    };
+    let blocks_of_fa1: Fit = |memory, d, d_v| {
+        let fa1::Blocks { rows, keys } = fa1::Blocks::fit(memory, d.max(d_v))?;
+        Ok(Tiles { rows, keys })
+    };
+    for (name, fit) in [
+        ("S forgotten", scores_forgotten),
+        ("bytes as elements", bytes_as_elements),
+        ("one row less", one_row_less),
+        ("the blocks of chapter 3", blocks_of_fa1),
+    ] {
+        assert_caught(name, 200, (0usize..5000, 1usize..20, 1usize..20), |case| tiles_fill_the_memory(fit, case));
+    }
+}
+
+#[test]
+fn wrong_covers() {
+    type Over = fn(Tiles, Range<usize>, usize) -> std::vec::IntoIter<Range<usize>>;
+    let one_tile_short: Over = |tiles, keys, k_len| {
+        let mut all: Vec<_> = tiles.over(keys, k_len).collect();
+        all.pop();
+        all.into_iter()
+    };
+    let not_cut: Over = |tiles, keys, k_len| {
+        let whole = |tile: Range<usize>| tile.start..tile.start + tiles.keys;
+        tiles.over(keys, k_len).map(whole).collect::<Vec<_>>().into_iter()
+    };
+    let own_grid: Over = |tiles, keys, k_len| {
+        let start = keys.start;
+        let moved = tiles.over(0..keys.len(), k_len - start);
+        moved.map(|tile| tile.start + start..tile.end + start).collect::<Vec<_>>().into_iter()
+    };
+    let from_zero: Over = |tiles, keys, k_len| tiles.over(0..keys.end, k_len).collect::<Vec<_>>().into_iter();
+    let to_the_end: Over = |tiles, keys, k_len| tiles.over(keys.start..k_len, k_len).collect::<Vec<_>>().into_iter();
+    for (name, over) in [
+        ("one tile short", one_tile_short),
+        ("the last tile not cut", not_cut),
+        ("a grid from the first key", own_grid),
+        ("all tiles before", from_zero),
+        ("all tiles after", to_the_end),
+    ] {
+        let cases = (1usize..6, 0usize..20, 0usize..20, 0usize..6);
+        assert_caught(name, 200, cases, |(tile, start, len, more)| {
+            tiles_cover_the_keys(over, tile, start..start + len, start + len + more)
+        });
+    }
+}
+
+#[test]
+fn wrong_updates() {
+    type Update = fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>);
+    let o_not_rescaled: Update = |s, mut o, l, m| {
+        let old = o.to_owned();
+        fa2::update(s, o.view_mut(), l, m);
+        o.assign(&old);
+    };
+    let as_printed: Update = |s, mut o, l, mut m| {
+        let (o_old, m_old) = (o.to_owned(), m.to_owned());
+        fa2::update(s, o.view_mut(), l, m.view_mut());
+        for r in 0..m.len() {
+            let factor = weight(m_old[r], m[r]);
+            o.row_mut(r).assign(&(&o_old.row(r) / if factor == 0.0 { 1.0 } else { factor }));
+        }
+    };
+    let tile_maximum: Update = |s, o, l, mut m| {
+        let tops: Array1<f32> =
+            s.rows().into_iter().map(|s| s.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
+        fa2::update(s, o, l, m.view_mut());
+        m.assign(&tops);
+    };
+    let divided: Update = |s, mut o, mut l, m| {
+        fa2::update(s, o.view_mut(), l.view_mut(), m);
+        o.rows_mut().into_iter().zip(&l).for_each(|(mut o, l)| o.mapv_inplace(|o| if *l > 0.0 { o / l } else { o }));
+    };
+    let sum_of_the_tile: Update = |mut s, o, mut l, m| {
+        fa2::update(s.view_mut(), o, l.view_mut(), m);
+        l.iter_mut().zip(s.rows()).for_each(|(l, s)| *l = s.sum());
+    };
+    for (name, update) in [
+        ("o not rescaled", o_not_rescaled),
+        ("the inverse factor, as printed", as_printed),
+        ("the tile's maximum alone", tile_maximum),
+        ("o divided", divided),
+        ("the tile's sum alone", sum_of_the_tile),
+    ] {
+        assert_caught(name, 200, rows(), |rows| update_is_lines_9_and_10(update, &rows));
+    }
+}
+
+#[test]
+fn wrong_streams() {
+    type KeyTiles = std::vec::IntoIter<Range<usize>>;
+    type Stream = fn(&Head, Range<usize>, KeyTiles, &TrafficMeter) -> Vec<State>;
+    let last_tile_alone: Stream = |head, rows, tiles, meter| {
+        let mut last = Vec::new();
+        let mut left = tiles;
+        while let Some(tile) = left.next() {
+            let used = if left.len() == 0 { Some(tile) } else { None };
+            last = fa2::stream(head, rows.clone(), used.into_iter(), meter);
+        }
+        last
+    };
+    let unmasked: Stream =
+        |head, rows, tiles, meter| fa2::stream(&Head { mask: Mask::Full, ..head.clone() }, rows, tiles, meter);
+    let all_keys: Stream = |head, rows, _, meter| fa2::stream(head, rows, std::iter::once(0..head.k_len), meter);
+    let rows_from_zero: Stream = |head, rows, tiles, meter| fa2::stream(head, 0..rows.len(), tiles, meter);
+    let q_every_tile: Stream = |head, rows, tiles, meter| {
+        attention::Meter::read(meter, 4 * rows.len() * tiles.len().saturating_sub(1));
+        fa2::stream(head, rows, tiles, meter)
+    };
+    let uncounted: Stream = |head, rows, tiles, _| fa2::stream(head, rows, tiles, &NoMeter);
+    for (name, stream) in [
+        ("the last tile alone", last_tile_alone),
+        ("unmasked", unmasked),
+        ("all keys", all_keys),
+        ("rows from zero", rows_from_zero),
+        ("q at every tile", q_every_tile),
+        ("uncounted", uncounted),
+    ] {
+        assert_caught(name, 200, (by_hand(), 1usize..4), |(case, tile)| stream_is_lines_4_to_11(stream, &case, tile));
+    }
+}
+
+#[test]
+fn wrong_merges() {
+    type Merge = fn(Vec<Vec<State>>) -> Vec<State>;
+    let first_alone: Merge = |parts| parts.into_iter().next().unwrap_or_default();
+    let concatenated: Merge = |parts| parts.into_iter().flatten().collect();
+    let summed: Merge = |parts| {
+        let add = |a: State, b: &State| State { m: a.m.max(b.m), l: a.l + b.l, o: a.o + &b.o };
+        let both = |a: Vec<State>, b: Vec<State>| a.into_iter().zip(&b).map(|(a, b)| add(a, b)).collect();
+        parts.into_iter().reduce(both).unwrap_or_default()
+    };
+    let two_parts: Merge = |parts| fa2::merge(parts.into_iter().take(2).collect());
+    let row_zero: Merge = |parts| {
+        let mut whole = fa2::merge(parts);
+        let first = whole.first().cloned();
+        whole.iter_mut().for_each(|state| *state = first.clone().expect("there is one"));
+        whole
+    };
+    for (name, merge) in [
+        ("the first part alone", first_alone),
+        ("concatenated", concatenated),
+        ("summed against different maxima", summed),
+        ("two parts and no more", two_parts),
+        ("row 0 for all", row_zero),
+    ] {
+        assert_caught(name, 200, rows(), |rows| merge_is_row_by_row(merge, &rows));
+    }
+}
+
+/// The rung with splits as asked for.
+fn rung<M: attention::Meter>(memory: usize, meter: M, splits: Option<usize>) -> Fa2<M> {
+    let fa2 = Fa2::new(memory, meter);
+    match splits.and_then(NonZeroUsize::new) {
+        Some(splits) => fa2.with_splits(splits),
+        None => fa2,
+    }
+}
+
+#[test]
+fn wrong_predictions_of_traffic() {
+    type Predict = fn(&Problem, usize, Option<usize>) -> Result<Traffic, AttentionError>;
+    let no_skipping: Predict = |problem, memory, splits| {
+        let mask = Mask::Full;
+        let options = attention::Options { mask, ..problem.options().clone() };
+        let kv = attention::Kv::Contiguous { k: problem.k().clone(), v: problem.v().clone() };
+        match Problem::new(problem.q().clone(), kv, attention::Batch::Dense, options) {
+            Ok(full) => fa2::traffic(&full, &rung(memory, NoMeter, splits)),
+            Err(_) => fa2::traffic(problem, &rung(memory, NoMeter, splits)),
+        }
+    };
+    let partials_forgotten: Predict = |problem, memory, _| fa2::traffic(problem, &rung(memory, NoMeter, Some(1)));
+    let as_fa1: Predict = |problem, memory, _| fa1::traffic(problem, memory);
+    let lse_forgotten: Predict = |problem, memory, splits| {
+        let traffic = fa2::traffic(problem, &rung(memory, NoMeter, splits))?;
+        let rows: usize = problem.sequences().iter().map(|s| s.q.len()).sum();
+        Ok(Traffic { written: traffic.written - (4 * problem.heads() * rows) as u64, ..traffic })
+    };
+    let kv_once: Predict = |problem, memory, splits| {
+        let traffic = fa2::traffic(problem, &rung(memory, NoMeter, splits))?;
+        Ok(Traffic { read: traffic.read.min(Traffic::compulsory(problem).read), ..traffic })
+    };
+    for (name, predict) in [
+        ("no skipping", no_skipping),
+        ("partials forgotten", partials_forgotten),
+        ("that of chapter 3", as_fa1),
+        ("lse forgotten", lse_forgotten),
+        ("k and v once", kv_once),
+    ] {
+        let cases = (problems(), proptest::option::of(2usize..6));
+        assert_caught(name, 200, cases, |(spec, splits)| traffic_is_the_listings(predict, &spec, 5000, splits));
+    }
+}
+
+/// The answer of the rung below under this rung's name: results alone cannot tell.
+struct RungBelow<'m>(&'m TrafficMeter);
+
+impl Attention for RungBelow<'_> {
+    fn name(&self) -> &'static str {
+        "fa2"
+    }
+
+    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        fa1::Fa1::new(DEFAULT_FAST_MEMORY, self.0).forward_into(problem, out)
+    }
+}
+
+#[test]
+fn wrong_rungs_by_their_traffic() {
+    assert_caught("the rung below", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_the_listing(&RungBelow(&meter), &meter, &spec, DEFAULT_FAST_MEMORY, None)
+    });
+    assert_caught("splits refused", 200, problems(), |spec| {
+        let meter = TrafficMeter::default();
+        the_meter_counts_the_listing(&rung(5000, &meter, None), &meter, &spec, 5000, Some(3))
+    });
 }
 
 #[test]

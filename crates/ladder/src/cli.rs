@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and how an answer leaves.
 
-use crate::{benchmark, climb, compare, conform, doctor, run};
+use crate::{benchmark, check, climb, compare, conform, doctor, run};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, Mask, Options};
 use clap::builder::PossibleValuesParser;
@@ -34,6 +34,8 @@ enum Verb {
     Bench(BenchArgs),
     /// Show saved results of `bench`, side by side
     Compare(CompareArgs),
+    /// Run a chapter's checks on your solution of its exercise, in friendly words
+    Check(CheckArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),
 }
@@ -161,6 +163,21 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The chapter; without it, where you stand in all of them
+    pub(crate) chapter: Option<u32>,
+    /// A hint for the first step that is not done; twice for a more pointed one, three times for the reference's place
+    #[arg(long, action = clap::ArgAction::Count)]
+    pub(crate) hint: u8,
+    /// Seconds that a chapter's tests may take once they are compiled
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub(crate) timeout: u64,
+    /// Print one JSON object instead of the lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
     /// Files that `bench` saved; speeds are told against the first
     #[arg(required = true, value_name = "FILE")]
@@ -198,6 +215,7 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Conform(args) => args.machine.pool()?.install(|| conform::main(&args)),
         Verb::Bench(args) => benchmark::main(&args),
         Verb::Compare(args) => compare::main(&args),
+        Verb::Check(args) => check::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
     }
 }

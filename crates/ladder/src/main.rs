@@ -1,6 +1,7 @@
-//! `ladder`: climb the rungs, run one, check them against a pack, measure them, look at the machine.
+//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, look at the machine.
 
 mod benchmark;
+mod check;
 mod cli;
 mod climb;
 mod compare;

@@ -1,0 +1,248 @@
+//! What each step of chapter 3 must do, as laws that take the step as an argument: the checks apply them to the code
+//! under test, and `wrong.rs` proves that each rejects a wrong step.
+
+use crate::subject::{Blocks, Running};
+use attention::{Attention, AttentionError, Head, Options, Output, Problem, RowsMut, Traffic, TrafficMeter};
+use ndarray::{Array1, Array2, Array4, ArrayViewMut1, ArrayViewMut2, array};
+use proptest::prelude::*;
+use testkit::problems::Spec;
+use testkit::{ByHand, RowTruth, close};
+
+/// One row at one step: the scores and values before this tile, and those of the tile.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// `(score, value)` of the keys so far.
+    pub(crate) before: Vec<(f32, f32)>,
+    /// The scores of the tile.
+    pub(crate) tile: Vec<f32>,
+}
+
+/// One to three rows that share a tile of one to four keys; some keys hidden, some scores far above the others.
+pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let score = || {
+        prop_oneof![
+            6 => (-3i16..=3).prop_map(f32::from),
+            2 => Just(f32::NEG_INFINITY),
+            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
+        ]
+    };
+    (1usize..=3, 1usize..=4).prop_flat_map(move |(rows, keys)| {
+        let before = prop::collection::vec((score(), (-3i16..=3).prop_map(f32::from)), 0..=3);
+        let tile = prop::collection::vec(score(), keys..=keys);
+        prop::collection::vec((before, tile).prop_map(|(before, tile)| Row { before, tile }), rows..=rows)
+    })
+}
+
+fn truth(keys: &[(f32, f32)]) -> RowTruth {
+    RowTruth::of(keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))))
+}
+
+/// `B_c = floor(M / 4 d)`, `B_r = min(B_c, d)`: four tiles that fit, and an error that says how much is wanted.
+pub(crate) fn blocks_are_line_1(
+    fit: impl Fn(usize, usize) -> Result<Blocks, AttentionError>,
+    fast_memory: usize,
+    d: usize,
+) -> Result<(), TestCaseError> {
+    // Counted up from nothing: the most rows of k of which four tiles fit in M bytes.
+    let keys = (1..).take_while(|keys| 4 * keys * d * 4 <= fast_memory).last().unwrap_or(0);
+    let found = fit(fast_memory, d);
+    if keys == 0 {
+        let wanted = format!(
+            "fast_memory: found {fast_memory} bytes, wanted at least {} bytes, for one row of {d} channels of q, k, v and o",
+            16 * d
+        );
+        let said = found.map_or_else(|error| error.to_string(), |blocks| format!("{blocks:?}"));
+        prop_assert!(said == wanted, "M = {fast_memory} bytes, d = {d} gives: {said}; wanted the error: {wanted}");
+        return Ok(());
+    }
+    let wanted = Blocks { rows: keys.min(d), keys };
+    prop_assert!(found == Ok(wanted), "M = {fast_memory} bytes, d = {d}: {found:?}, wanted {wanted:?}");
+    Ok(())
+}
+
+/// After lines 10 to 13, s, o, l and m are the listing's, row by row.
+pub(crate) fn update_is_lines_10_to_13(
+    update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
+    rows: &[Row],
+) -> Result<(), TestCaseError> {
+    let before: Vec<RowTruth> = rows.iter().map(|row| truth(&row.before)).collect();
+    let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
+    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| before[r].output() as f32);
+    let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
+    let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
+    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
+    for (r, (row, old)) in rows.iter().zip(&before).enumerate() {
+        let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
+        let new = truth(&[row.before.as_slice(), &tile].concat());
+        let seen_any = new.l != 0.0;
+        let share = |s: f32| if seen_any { (f64::from(s) - new.m).exp() / new.l } else { 0.0 };
+        let weights: Vec<f64> = row.tile.iter().map(|&s| share(s)).collect();
+        let kept = if old.l == 0.0 { 0.0 } else { old.l * (old.m - new.m).exp() / new.l };
+        let wanted_o = old.output() * kept;
+        let at = format!(
+            "row {r} of {}, before (m {}, l {}, o {}), tile scores {:?}",
+            rows.len(),
+            old.m,
+            old.l,
+            old.output(),
+            row.tile
+        );
+        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
+        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
+        let found = s.row(r).to_vec();
+        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
+        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
+        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
+    }
+    Ok(())
+}
+
+/// After the two loops every row knows all its keys, and the meter has counted lines 2 to 15.
+pub(crate) fn head_is_lines_2_to_15(
+    head: impl Fn(&Head, Blocks, &TrafficMeter) -> Running,
+    case: &ByHand,
+    blocks: Blocks,
+) -> Result<(), TestCaseError> {
+    let meter = TrafficMeter::default();
+    let Running { o, l, m } = case.with(|problem| head(&problem.head(0, 0), blocks, &meter));
+    let (n, k) = (case.q.len(), case.keys.len());
+    prop_assert!(
+        o.dim() == (n, 1) && l.len() == n && m.len() == n,
+        "o {:?}, l [{}], m [{}] for {n} rows",
+        o.dim(),
+        l.len(),
+        m.len()
+    );
+    for i in 0..n {
+        let wanted = case.truth(i, 0..k);
+        let (found_o, at) = (o[[i, 0]], format!("{}, {blocks:?}", case.row(i)));
+        let right = close(m[i], wanted.m) && close(l[i], wanted.l) && close(found_o, wanted.output());
+        prop_assert!(
+            right,
+            "{at}: (m {}, l {}, o {found_o}), wanted (m {}, l {}, o {})",
+            m[i],
+            l[i],
+            wanted.m,
+            wanted.l,
+            wanted.output()
+        );
+    }
+    // With one channel of 4 bytes: k and v are 8 bytes a key, q 4 a row, o, l and m together 12 a row.
+    let passes = k.div_ceil(blocks.keys);
+    let wanted = Traffic { read: (8 * k + passes * n * (4 + 12)) as u64, written: (n * 12 + passes * n * 12) as u64 };
+    let found = meter.traffic();
+    prop_assert!(
+        found == wanted,
+        "{n} rows, {k} keys, d = 1, {blocks:?}: the meter counts {found:?}, lines 2 to 15 move {wanted:?}"
+    );
+    prop_assert!(
+        meter.peak_extra() == 12 * n as u64,
+        "o, l and m of {n} rows take {} bytes, and {} are allocated",
+        12 * n,
+        meter.peak_extra()
+    );
+    Ok(())
+}
+
+/// The last pass applies the sink, takes lse, and counts itself.
+pub(crate) fn finish_is_one_more_pass(
+    finish: impl Fn(&Head, Running, &mut RowsMut, &TrafficMeter),
+    keys: &[Vec<(f32, f32)>],
+    sink: f32,
+) -> Result<(), TestCaseError> {
+    let rows: Vec<RowTruth> = keys.iter().map(|keys| truth(keys)).collect();
+    let n = rows.len();
+    let tensor = Array4::<f32>::zeros((1, 1, n, 1));
+    let sinks = array![sink];
+    let options = Options { sinks: Some(sinks.view()), ..Options::default() };
+    let problem = Problem::dense(tensor.view(), tensor.view(), tensor.view(), options)?;
+    let running = Running {
+        o: Array2::from_shape_fn((n, 1), |(r, _)| rows[r].output() as f32),
+        l: rows.iter().map(|row| row.l as f32).collect(),
+        m: rows.iter().map(|row| row.m as f32).collect(),
+    };
+    let meter = TrafficMeter::default();
+    attention::Meter::allocate(&meter, 12 * n);
+    let mut output = Output::empty(&problem)?;
+    finish(&problem.head(0, 0), running, &mut output.view_mut().heads(&problem)?[0], &meter);
+    let o = output.o.view().to_f64();
+    for (r, row) in rows.iter().enumerate() {
+        let share = if row.l == 0.0 { 0.0 } else { row.l / (row.l + (f64::from(sink) - row.m).exp()) };
+        let (found, lse, wanted) = (o[[0, 0, r, 0]] as f32, output.lse[[0, 0, r]], row.output() * share);
+        prop_assert!(
+            close(found, wanted) && close(lse, row.lse()),
+            "row {r} has (m {}, l {}, o {}) and sink {sink}: o is {found} and lse {lse}, wanted {wanted} and {}",
+            row.m,
+            row.l,
+            row.output(),
+            row.lse()
+        );
+    }
+    let wanted = Traffic { read: 12 * n as u64, written: 8 * n as u64 };
+    prop_assert!(
+        meter.traffic() == wanted,
+        "{n} rows of one channel: the meter counts {:?}, one pass moves {wanted:?}",
+        meter.traffic()
+    );
+    attention::Meter::allocate(&meter, 12 * n);
+    prop_assert!(meter.peak_extra() == 12 * n as u64, "the memory of o, l and m is not released once");
+    Ok(())
+}
+
+/// The bytes of Algorithm 1, tile by tile: what its lines load and store.
+pub(crate) fn line_by_line(problem: &Problem, blocks: Blocks) -> Traffic {
+    let (d, d_v, e) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let state = |rows: usize| 4 * rows * (d_v + 2);
+    let (mut read, mut written) = (0, 0);
+    for (n, k) in problem.sequences().iter().map(|s| (s.q.len(), s.k.len())).filter(|&(n, _)| n > 0) {
+        written += state(n); // line 2
+        for keys in (0..k).step_by(blocks.keys).map(|start| blocks.keys.min(k - start)) {
+            read += e * keys * (d + d_v); // line 6
+            for rows in (0..n).step_by(blocks.rows).map(|start| blocks.rows.min(n - start)) {
+                read += e * rows * d + state(rows); // line 8
+                written += state(rows); // lines 12 and 13
+            }
+        }
+        read += state(n); // the pass that finishes
+        written += e * n * d_v + 4 * n;
+    }
+    let heads = problem.heads() as u64;
+    Traffic { read: heads * read as u64, written: heads * written as u64 }
+}
+
+/// The predicted traffic is the listing's, line by line.
+pub(crate) fn traffic_is_the_listings(
+    traffic: impl Fn(&Problem, usize) -> Result<Traffic, AttentionError>,
+    spec: &Spec,
+    fast_memory: usize,
+) -> Result<(), TestCaseError> {
+    let owned = spec.build();
+    let problem = owned.problem();
+    let d = problem.d().max(problem.d_v());
+    let keys = fast_memory / 16 / d;
+    if keys == 0 {
+        prop_assert!(traffic(&problem, fast_memory).is_err(), "M = {fast_memory} bytes holds no row of {d} channels");
+        return Ok(());
+    }
+    let wanted = line_by_line(&problem, Blocks { rows: keys.min(d), keys });
+    let found = traffic(&problem, fast_memory)?;
+    prop_assert!(found == wanted, "M = {fast_memory} bytes: predicted {found:?}, the listing moves {wanted:?}");
+    Ok(())
+}
+
+/// What a metered run counts is the listing's.
+pub(crate) fn the_meter_counts_the_listing<'m, R: Attention + 'm>(
+    rung: impl Fn(usize, &'m TrafficMeter) -> R,
+    meter: &'m TrafficMeter,
+    spec: &Spec,
+    fast_memory: usize,
+) -> Result<(), TestCaseError> {
+    let owned = spec.build();
+    let problem = owned.problem();
+    rung(fast_memory, meter).forward(&problem)?;
+    let d = problem.d().max(problem.d_v());
+    let keys = fast_memory / 16 / d;
+    let (found, wanted) = (meter.traffic(), line_by_line(&problem, Blocks { rows: keys.min(d), keys }));
+    prop_assert!(found == wanted, "M = {fast_memory} bytes: the meter counts {found:?}, the listing moves {wanted:?}");
+    Ok(())
+}

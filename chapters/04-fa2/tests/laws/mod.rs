@@ -1,0 +1,260 @@
+//! What each step of chapter 4 must do, as laws that take the step as an argument: the checks apply them to the code
+//! under test, and `wrong.rs` proves that each rejects a wrong step.
+
+use crate::subject::Tiles;
+use attention::{Attention, AttentionError, Head, Problem, Traffic, TrafficMeter};
+use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, array};
+use online_softmax::State;
+use proptest::prelude::*;
+use std::ops::Range;
+use testkit::problems::Spec;
+use testkit::{ByHand, RowTruth, close};
+
+/// One row at one step: the scores and values before this tile, and those of the tile.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// `(score, value)` of the keys so far.
+    pub(crate) before: Vec<(f32, f32)>,
+    /// The scores of the tile.
+    pub(crate) tile: Vec<f32>,
+}
+
+/// One to three rows that share a tile of one to four keys; some keys hidden, some scores far above the others.
+pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let score = || {
+        prop_oneof![
+            6 => (-3i16..=3).prop_map(f32::from),
+            2 => Just(f32::NEG_INFINITY),
+            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
+        ]
+    };
+    (1usize..=3, 1usize..=4).prop_flat_map(move |(rows, keys)| {
+        let before = prop::collection::vec((score(), (-3i16..=3).prop_map(f32::from)), 0..=3);
+        let tile = prop::collection::vec(score(), keys..=keys);
+        prop::collection::vec((before, tile).prop_map(|(before, tile)| Row { before, tile }), rows..=rows)
+    })
+}
+
+fn truth(keys: &[(f32, f32)]) -> RowTruth {
+    RowTruth::of(keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))))
+}
+
+/// Tiles that fill the memory and no more, with a quarter for k and v, and an error that says how much is wanted.
+pub(crate) fn tiles_fill_the_memory(
+    fit: impl Fn(usize, usize, usize) -> Result<Tiles, AttentionError>,
+    (fast_memory, d, d_v): (usize, usize, usize),
+) -> Result<(), TestCaseError> {
+    let least = 4 * (2 * (d + d_v) + 1);
+    let found = fit(fast_memory, d, d_v);
+    let at = format!("M = {fast_memory} bytes, d = {d}, d_v = {d_v}");
+    if fast_memory < least {
+        let wanted = format!(
+            "fast_memory: found {fast_memory} bytes, wanted at least {least} bytes, for one row of q, k, v and o"
+        );
+        let said = found.map_or_else(|error| error.to_string(), |tiles| format!("{tiles:?}"));
+        prop_assert!(said == wanted, "{at} gives: {said}; wanted the error: {wanted}");
+        return Ok(());
+    }
+    let Tiles { rows, keys } = found.map_err(|error| TestCaseError::fail(format!("{at}: {error}")))?;
+    // Counted up from nothing: the most keys in a quarter of the memory, at least one.
+    let fit_in_a_quarter = |keys: &usize| keys * (d + d_v) * 4 * 4 <= fast_memory;
+    let wanted = (1..).take_while(fit_in_a_quarter).last().unwrap_or(1);
+    prop_assert!(keys == wanted, "{at}: {keys} keys, wanted {wanted}");
+    let bytes = |rows: usize| 4 * ((rows + keys) * (d + d_v) + rows * keys);
+    let (now, more) = (bytes(rows), bytes(rows + 1));
+    prop_assert!(now <= fast_memory, "{at}: {rows} rows and {keys} keys take {now} bytes, more than there are");
+    prop_assert!(rows > 0 && more > fast_memory, "{at}: with {keys} keys one row more than {rows} takes {more} bytes");
+    Ok(())
+}
+
+/// The tiles of the grid that hold one of the keys, in order.
+pub(crate) fn tiles_cover_the_keys<I: Iterator<Item = Range<usize>>>(
+    over: impl Fn(Tiles, Range<usize>, usize) -> I,
+    tile: usize,
+    keys: Range<usize>,
+    k_len: usize,
+) -> Result<(), TestCaseError> {
+    let grid = (0..k_len).step_by(tile).map(|start| start..k_len.min(start + tile));
+    let wanted: Vec<_> = grid.filter(|tile| keys.clone().any(|key| tile.contains(&key))).collect();
+    let found: Vec<_> = over(Tiles { rows: 1, keys: tile }, keys.clone(), k_len).take(wanted.len() + 5).collect();
+    prop_assert!(found == wanted, "keys {keys:?} of {k_len} in tiles of {tile}: {found:?}, wanted {wanted:?}");
+    Ok(())
+}
+
+/// After lines 9 and 10, s, o, l and m are the listing's, row by row.
+pub(crate) fn update_is_lines_9_and_10(
+    update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
+    rows: &[Row],
+) -> Result<(), TestCaseError> {
+    let before: Vec<RowTruth> = rows.iter().map(|row| truth(&row.before)).collect();
+    let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
+    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| before[r].o as f32);
+    let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
+    let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
+    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
+    for (r, (row, old)) in rows.iter().zip(&before).enumerate() {
+        let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
+        let new = truth(&[row.before.as_slice(), &tile].concat());
+        let weight = |s: f32| if new.l == 0.0 { 0.0 } else { (f64::from(s) - new.m).exp() };
+        let weights: Vec<f64> = row.tile.iter().map(|&s| weight(s)).collect();
+        let wanted_o = if old.l == 0.0 { 0.0 } else { old.o * (old.m - new.m).exp() };
+        let at = format!(
+            "row {r} of {}, before (m {}, l {}, o {}), tile scores {:?}",
+            rows.len(),
+            old.m,
+            old.l,
+            old.o,
+            row.tile
+        );
+        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
+        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
+        let found = s.row(r).to_vec();
+        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
+        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
+        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
+    }
+    Ok(())
+}
+
+fn same(at: &str, found: &State, wanted: RowTruth) -> Result<(), TestCaseError> {
+    let right = close(found.m, wanted.m) && close(found.l, wanted.l) && close(found.o[0], wanted.o);
+    let State { m, l, o } = found;
+    prop_assert!(right, "{at}: (m {m}, l {l}, o {o}), wanted (m {}, l {}, o [{}])", wanted.m, wanted.l, wanted.o);
+    Ok(())
+}
+
+/// A tile of rows knows the keys of the tiles that it was given, and the meter has counted lines 4 to 11.
+pub(crate) fn stream_is_lines_4_to_11(
+    stream: impl Fn(&Head, Range<usize>, std::vec::IntoIter<Range<usize>>, &TrafficMeter) -> Vec<State>,
+    case: &ByHand,
+    tile: usize,
+) -> Result<(), TestCaseError> {
+    let k = case.keys.len();
+    // Every tile of the keys, then all but the first.
+    for from in [0, tile.min(k)] {
+        let key_tiles: Vec<_> = (from..k).step_by(tile).map(|start| start..k.min(start + tile)).collect();
+        for rows in [0..case.q.len(), case.q.len() - 1..case.q.len()] {
+            let meter = TrafficMeter::default();
+            let states =
+                case.with(|problem| stream(&problem.head(0, 0), rows.clone(), key_tiles.clone().into_iter(), &meter));
+            prop_assert!(states.len() == rows.len(), "{} states for {} rows", states.len(), rows.len());
+            for (i, state) in rows.clone().zip(&states) {
+                same(&format!("{}, key tiles {key_tiles:?}", case.row(i)), state, case.truth(i, from..k))?;
+            }
+            let wanted = Traffic { read: (4 * rows.len() + 8 * (k - from)) as u64, written: 0 };
+            let found = meter.traffic();
+            prop_assert!(
+                found == wanted,
+                "{} rows, key tiles {key_tiles:?}, d = 1: the meter counts {found:?}, lines 4 to 11 move {wanted:?}",
+                rows.len()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Parts of the keys merge, row by row, to the state over all of them.
+pub(crate) fn merge_is_row_by_row(
+    merge: impl Fn(Vec<Vec<State>>) -> Vec<State>,
+    rows: &[Row],
+) -> Result<(), TestCaseError> {
+    let state = |keys: &[(f32, f32)]| {
+        let RowTruth { m, l, o } = truth(keys);
+        State { m: m as f32, l: l as f32, o: array![o as f32] }
+    };
+    let tile = |row: &Row| row.tile.iter().zip(1u8..).map(|(&s, v)| (s, f32::from(v))).collect::<Vec<_>>();
+    let first: Vec<State> = rows.iter().map(|row| state(&row.before)).collect();
+    let second: Vec<State> = rows.iter().map(|row| state(&tile(row))).collect();
+    let third: Vec<State> = rows.iter().map(|row| state(&[(row.tile[0], -2.0)])).collect();
+    let found = merge(vec![first.clone(), second.clone(), third.clone()]);
+    prop_assert!(found.len() == rows.len(), "three parts of {} rows merge to {} rows", rows.len(), found.len());
+    for (r, row) in rows.iter().enumerate() {
+        let all = [row.before.as_slice(), &tile(row), &[(row.tile[0], -2.0)]].concat();
+        let at = format!("row {r} of {} from parts {:?}, {:?} and {:?}", rows.len(), first[r], second[r], third[r]);
+        same(&at, &found[r], truth(&all))?;
+    }
+    let alone = merge(vec![first.clone()]);
+    prop_assert!(alone == first, "one part {first:?} merges to {alone:?}, wanted itself");
+    prop_assert!(merge(Vec::new()).is_empty(), "no part merges to no row");
+    Ok(())
+}
+
+/// The bytes of Algorithm 1 tile by tile, with `splits(q_len, k_len)` parts of the keys.
+pub(crate) fn tile_by_tile(problem: &Problem, tiles: Tiles, splits: impl Fn(usize, usize) -> usize) -> Traffic {
+    let (d, d_v, e) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let (mut read, mut written) = (0, 0);
+    for (n, k) in problem.sequences().iter().map(|s| (s.q.len(), s.k.len())) {
+        let splits = splits(n, k);
+        for rows in (0..n).step_by(tiles.rows).map(|start| start..n.min(start + tiles.rows)) {
+            read += e * splits * rows.len() * d; // line 4
+            let seen: Vec<Range<usize>> = rows.clone().map(|i| problem.options().mask.visible(i, n, k)).collect();
+            let (from, to) = (seen[0].start, seen[rows.len() - 1].end);
+            for keys in (0..k).step_by(tiles.keys).map(|start| start..k.min(start + tiles.keys)) {
+                if keys.start < to && from < keys.end && from < to {
+                    read += e * keys.len() * (d + d_v); // line 7
+                }
+            }
+            if splits > 1 {
+                read += splits * 4 * rows.len() * (d_v + 2);
+                written += splits * 4 * rows.len() * (d_v + 2);
+            }
+            written += rows.len() * (e * d_v + 4); // lines 14 and 15
+        }
+    }
+    let heads = problem.heads() as u64;
+    Traffic { read: heads * read as u64, written: heads * written as u64 }
+}
+
+/// B_c from a quarter of the memory and B_r from the rest, as in step 1, or nothing where they do not fit.
+fn tiles(problem: &Problem, fast_memory: usize) -> Option<Tiles> {
+    let (elements, channels) = (fast_memory / 4, problem.d() + problem.d_v());
+    let keys = (elements / 4 / channels).max(1);
+    let rows = elements.checked_sub(keys * channels)? / (channels + keys);
+    (rows > 0).then_some(Tiles { rows, keys })
+}
+
+/// The number of splits that the rung takes: as asked, else by the length of the keys of a short q.
+fn splits(tiles: Tiles, asked: Option<usize>) -> impl Fn(usize, usize) -> usize {
+    move |q_len, k_len| {
+        let wanted = asked.unwrap_or(if q_len <= tiles.rows { k_len.div_ceil(2048) } else { 1 });
+        wanted.clamp(1, k_len.div_ceil(tiles.keys).max(1))
+    }
+}
+
+/// The predicted traffic is the listing's, tile by tile.
+pub(crate) fn traffic_is_the_listings(
+    traffic: impl Fn(&Problem, usize, Option<usize>) -> Result<Traffic, AttentionError>,
+    spec: &Spec,
+    fast_memory: usize,
+    asked: Option<usize>,
+) -> Result<(), TestCaseError> {
+    let owned = spec.build();
+    let problem = owned.problem();
+    let Some(tiles) = tiles(&problem, fast_memory) else {
+        prop_assert!(traffic(&problem, fast_memory, asked).is_err(), "M = {fast_memory} bytes hold no row and key");
+        return Ok(());
+    };
+    let (found, wanted) = (traffic(&problem, fast_memory, asked)?, tile_by_tile(&problem, tiles, splits(tiles, asked)));
+    prop_assert!(found == wanted, "{tiles:?}, splits {asked:?}: predicted {found:?}, the listing moves {wanted:?}");
+    Ok(())
+}
+
+/// What a metered run counts is the listing's.
+pub(crate) fn the_meter_counts_the_listing(
+    rung: &dyn Attention,
+    meter: &TrafficMeter,
+    spec: &Spec,
+    fast_memory: usize,
+    asked: Option<usize>,
+) -> Result<(), TestCaseError> {
+    let owned = spec.build();
+    let problem = owned.problem();
+    let tiles = tiles(&problem, fast_memory).expect("a memory that fits the problems");
+    rung.forward(&problem)?;
+    let (found, wanted) = (meter.traffic(), tile_by_tile(&problem, tiles, splits(tiles, asked)));
+    prop_assert!(
+        found == wanted,
+        "{tiles:?}, splits {asked:?}: the meter counts {found:?}, the listing moves {wanted:?}"
+    );
+    Ok(())
+}

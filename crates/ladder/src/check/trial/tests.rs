@@ -1,0 +1,108 @@
+//! Verdicts read off output as libtest and proptest print it.
+
+use super::*;
+use std::process::ExitStatus;
+
+fn status(success: bool) -> ExitStatus {
+    let program = std::env::current_exe().unwrap();
+    // This program lists its tests, or refuses an option that it does not know.
+    let argument = if success { "--list" } else { "--no-such-option" };
+    Command::new(program).arg(argument).output().unwrap().status
+}
+
+fn judged(output: &str, status: Option<ExitStatus>) -> Trial {
+    let mut trial = Trial {
+        name: "step_2_update_by_hand".into(),
+        step: 2,
+        state: State::NotRun,
+        said: String::new(),
+        input: None,
+        at: None,
+    };
+    judge(&mut trial, &Ended { status, output: output.into() }, Duration::from_secs(60));
+    trial
+}
+
+fn told(trial: &Trial) -> (State, &str, Option<&str>, Option<&str>) {
+    (trial.state, &trial.said, trial.input.as_deref(), trial.at.as_deref())
+}
+
+const FAILED: &str = "\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out\n";
+
+#[test]
+fn a_step_is_read_off_the_name() {
+    assert_eq!(step("step_12_update_by_hand"), 12);
+    assert_eq!(step("something_else"), u32::MAX);
+}
+
+#[test]
+fn passing_takes_a_test_that_ran_to_its_end() {
+    let ok = "running 1 test\ntest checks::step_2_update_by_hand ... ok\n\ntest result: ok. 1 passed; 0 failed;";
+    assert_eq!(judged(ok, Some(status(true))).state, State::Passed);
+    let left = judged("running 1 test\n", Some(status(true)));
+    assert_eq!(left.state, State::Ended);
+    assert!(left.said.contains("exit"), "{}", left.said);
+}
+
+#[test]
+fn a_todo_is_recognised_alone_and_under_proptest() {
+    let alone = "\nthread 'checks::step_2_update_by_hand' (7) panicked at chapters/03-fa1/src/lib.rs:93:5:\n\
+                 not yet implemented: step 2, update\nnote: run with `RUST_BACKTRACE=1` environment variable\n";
+    assert_eq!(
+        told(&judged(&format!("{alone}{FAILED}"), Some(status(false)))),
+        (State::Todo, "step 2, update", None, Some("chapters/03-fa1/src/lib.rs:93"))
+    );
+    let proptest = format!(
+        "{alone}\nthread 'checks::step_2_update_of_any_rows' (7) panicked at chapters/03-fa1/tests/checks/mod.rs:90:1:\n\
+         Test failed: not yet implemented: step 2, update.\nminimal failing input: rows = []\n\tsuccesses: 0\n\
+         \tlocal rejects: 0\n\tglobal rejects: 0\n{FAILED}"
+    );
+    let trial = judged(&proptest, Some(status(false)));
+    assert_eq!((trial.state, trial.said.as_str()), (State::Todo, "step 2, update"));
+}
+
+#[test]
+fn a_wrong_result_is_told_with_its_input_and_its_check() {
+    let output = format!(
+        "\nthread 'checks::step_2_update_of_any_rows' (7) panicked at chapters/03-fa1/tests/checks/mod.rs:90:1:\n\
+         Test failed: row 0 of 1: m is 1, wanted 2 at chapters/03-fa1/tests/laws/mod.rs:120.\n\
+         minimal failing input: rows = [\n    Row {{ before: [], tile: [2.0] }},\n]\n\tsuccesses: 3\n\tlocal rejects: 0\n\
+         note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n{FAILED}"
+    );
+    assert_eq!(
+        told(&judged(&output, Some(status(false)))),
+        (
+            State::Wrong,
+            "row 0 of 1: m is 1, wanted 2",
+            Some("rows = [ Row { before: [], tile: [2.0] }, ]"),
+            Some("chapters/03-fa1/tests/laws/mod.rs:120")
+        )
+    );
+}
+
+#[test]
+fn a_panic_of_the_code_is_told_with_its_own_place() {
+    let output = format!(
+        "\nthread 'checks::step_2_update_of_any_rows' (7) panicked at chapters/03-fa1/src/lib.rs:70:9:\n\
+         attempt to subtract with overflow\nnote: run with `RUST_BACKTRACE=1` environment variable\n\
+         \nthread 'checks::step_2_update_of_any_rows' (7) panicked at chapters/03-fa1/tests/checks/mod.rs:90:1:\n\
+         Test failed: attempt to subtract with overflow.\nminimal failing input: rows = []\n\tsuccesses: 0\n{FAILED}"
+    );
+    assert_eq!(
+        told(&judged(&output, Some(status(false)))),
+        (
+            State::Panicked,
+            "attempt to subtract with overflow",
+            Some("rows = []"),
+            Some("chapters/03-fa1/src/lib.rs:70")
+        )
+    );
+}
+
+#[test]
+fn loops_aborts_and_stack_overflows_are_told_apart() {
+    let stopped = judged("dots......", None);
+    assert!(stopped.state == State::Stopped && stopped.said.contains("60 s"), "{}", stopped.said);
+    let overflow = judged("\nthread 'x' has overflowed its stack\nfatal runtime error\n", Some(status(false)));
+    assert!(overflow.state == State::Ended && overflow.said.contains("stack overflowed"), "{}", overflow.said);
+}

@@ -1,0 +1,136 @@
+//! The answers in words.
+
+use super::Report;
+use super::hints::Step;
+use super::trial::{State, Trial};
+
+/// Lines of the compiler's error that are shown.
+const ERROR_LINES: usize = 14;
+
+/// How a step stands, in words.
+fn stands(state: State) -> &'static str {
+    match state {
+        State::Passed => "done",
+        State::Todo => "still to write",
+        State::Wrong => "not right yet",
+        State::Panicked => "panics",
+        State::Stopped => "does not end",
+        State::Ended => "ends the program",
+        State::NotRun => "not run",
+    }
+}
+
+/// Where one stands in all chapters.
+pub(crate) fn overview(reports: &[Report]) -> String {
+    let width = reports.iter().map(|report| report.chapter.rung.len()).max().unwrap_or(0);
+    let line = |report: &Report| {
+        let (done, all) = (report.done(), report.steps.len());
+        let next = match (&report.outcome, report.next()) {
+            (Err(error), _) => format!("does not compile: {}", error.message),
+            (Ok(_), Some(step)) => format!("next: step {}, {}", step.number, step.title),
+            (Ok(_), None) => "done".into(),
+        };
+        format!("chapter {}  {:width$}  {done} of {all} steps   {next}", report.chapter.number, report.chapter.rung)
+    };
+    let mut lines: Vec<String> = reports.iter().map(line).collect();
+    lines.push(match reports.iter().find(|report| !report.passed()) {
+        Some(report) => format!("\nGo on with: ladder check {}", report.chapter.number),
+        None => "\nEvery chapter passes.".into(),
+    });
+    lines.join("\n")
+}
+
+/// One chapter: its steps, and the first thing that is not right.
+pub(crate) fn chapter(report: &Report) -> String {
+    let (number, rung) = (report.chapter.number, &report.chapter.rung);
+    if let Err(error) = &report.outcome {
+        let at = error.at.as_deref().unwrap_or("no place given");
+        let shown: Vec<&str> = error.rendered.lines().take(ERROR_LINES).collect();
+        return format!(
+            "Chapter {number}, {rung}: your code does not compile yet. The first error, at {at}:\n\n{}\n\n\
+             cargo check -p {} --features mine --test mine shows them all.",
+            shown.join("\n"),
+            report.chapter.package
+        );
+    }
+    let (done, all) = (report.done(), report.steps.len());
+    let width = report.steps.iter().map(|step| step.title.len()).max().unwrap_or(0);
+    let mut text = format!("Chapter {number}, {rung}: {done} of {all} steps done.\n\n");
+    for step in &report.steps {
+        let tests = report.trials(step.number).count();
+        let state = stands(report.state(step.number));
+        let passed = report.trials(step.number).filter(|trial| trial.state == State::Passed).count();
+        let line = format!("  step {}  {:width$}  {passed} of {tests} tests  {state}", step.number, step.title);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    match report.next() {
+        None => text.push_str(&solved(report)),
+        Some(step) => text.push_str(&next(report, step)),
+    }
+    text
+}
+
+fn solved(report: &Report) -> String {
+    format!(
+        "All of chapter {} passes. Compare your way with the reference, crates/{}/src.",
+        report.chapter.number, report.chapter.rung
+    )
+}
+
+/// What stands between the learner and the next step.
+fn next(report: &Report, step: &Step) -> String {
+    let chapter = &report.chapter;
+    let mut lines = Vec::new();
+    if let Some(trial) = report.trials(step.number).find(|trial| trial.state != State::Passed) {
+        lines.push(format!("Step {}, {}: {}", step.number, step.title, verdict(trial)));
+        if !trial.said.is_empty() && trial.state != State::Todo {
+            lines.extend(trial.said.lines().map(|line| format!("  {}", line.trim_end())));
+        }
+        lines.extend(trial.input.as_ref().map(|input| format!("  on {input}")));
+        let place = trial.at.as_ref().filter(|_| trial.state != State::Todo);
+        lines.extend(place.map(|at| format!("  at {at}")));
+    }
+    lines.push(String::new());
+    let line = chapter.todo_line(step.number).map_or(String::new(), |line| format!(":{line}"));
+    lines.push(format!("your file   {}{line}", chapter.source()));
+    lines.push(format!("the checks  {0}/tests/checks/mod.rs and {0}/tests/laws/mod.rs", chapter.folder));
+    lines.extend(chapter.page().map(|page| format!("read on     {page}")));
+    lines.push(format!(
+        "a hint      ladder check {} --hint (twice for more, three times for the reference)",
+        chapter.number
+    ));
+    lines.push(format!("reference   crates/{}/src", chapter.rung));
+    lines.join("\n")
+}
+
+fn verdict(trial: &Trial) -> String {
+    let name = &trial.name;
+    match trial.state {
+        State::Passed => format!("{name} passes."),
+        State::Todo if trial.said.is_empty() => "still to write.".into(),
+        State::Todo => format!("still to write ({name} met the todo of {}).", trial.said),
+        State::Wrong => format!("not right yet. {name} says:"),
+        State::Panicked => format!("your code panics in {name}:"),
+        State::Stopped => format!("{name} does not come to an end:"),
+        State::Ended => format!("{name} ends the whole program:"),
+        State::NotRun => format!("{name} was not run:"),
+    }
+}
+
+/// A hint for the first step that is not done; `level` 1 is the most general.
+pub(crate) fn hint(reports: &[Report], level: usize) -> String {
+    let Some((report, step)) = reports.iter().find_map(|report| Some((report, report.next()?))) else {
+        return "Nothing is left to hint at: everything passes.".into();
+    };
+    let number = report.chapter.number;
+    let level = level.clamp(1, step.hints.len().max(1));
+    let hint = step.hints.get(level - 1).map_or("There is no hint for this step.", String::as_str);
+    let mut text = format!("Chapter {number}, step {}, {}.\n\n{hint}", step.number, step.title);
+    if level < step.hints.len() {
+        let flags = ["--hint"].repeat(level + 1).join(" ");
+        text.push_str(&format!("\n\nMore: ladder check {number} {flags}"));
+    }
+    text
+}
