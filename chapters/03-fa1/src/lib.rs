@@ -100,7 +100,7 @@ pub fn update(
 
 /// Step 3, lines 2 to 15 for one head: the two loops, K/V outside and Q inside.
 ///
-/// line 2: start from [`Running::new`], which is allocated and written in slow memory, [`Running::bytes`] of it;
+/// line 2: start from [`Running::new`], which is allocated and written in slow memory, `Running::bytes` of it;
 /// lines 5 and 6: for each tile of keys, load K_j and V_j;
 /// lines 7 and 8: for each tile of rows, load Q_i, and O_i, l_i, m_i;
 /// line 9: `S = Q_i K_j^T`; lines 10 to 13: [`update`]; line 12: `O_i += P V_j`; then O_i, l_i, m_i are written.

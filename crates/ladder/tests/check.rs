@@ -25,10 +25,14 @@ impl Repository {
     fn new() -> Self {
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-repository");
         let _ = fs::remove_dir_all(&copy);
-        for file in ["Cargo.toml", "Cargo.lock"] {
-            fs::create_dir_all(&copy).unwrap();
-            fs::copy(root().join(file), copy.join(file)).unwrap();
-        }
+        fs::create_dir_all(&copy).unwrap();
+        fs::copy(root().join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
+        // cargo names what it builds by package, version and place in the workspace, and takes the newest for fresh. With
+        // another version the copy's solved chapters never pass for the learner's own, in the target folder that they share.
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let version = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"");
+        let another = concat!("version = \"", env!("CARGO_PKG_VERSION"), "-copy\"");
+        fs::write(copy.join("Cargo.toml"), with(&manifest, version, another)).unwrap();
         for folder in ["crates", "chapters", "tests"] {
             copy_folder(&root().join(folder), &copy.join(folder));
         }
