@@ -127,6 +127,17 @@ fn a_file_means_what_it_says_and_is_written_as_it_was_read() {
 }
 
 #[test]
+fn every_file_of_the_book_is_in_this_form() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/results");
+    let files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let results = Results::read(&file).unwrap();
+        assert!(results.commit.is_some(), "{}: of which sources?", file.display());
+    }
+}
+
+#[test]
 fn a_bench_is_checked_timed_shown_and_saved() {
     let folder = Folder::new();
     let path = folder.path("new.json");
