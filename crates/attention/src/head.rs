@@ -52,6 +52,11 @@ impl Head<'_> {
         self.v.shape()[1]
     }
 
+    /// Whether a visible score is `scale * (q . k)` and nothing else.
+    pub fn only_scales(&self) -> bool {
+        self.softcap == 0.0 && self.slope.is_none() && self.bias.is_none()
+    }
+
     /// The keys that row `i` sees by the mask.
     pub fn visible(&self, i: usize) -> Range<usize> {
         self.mask.visible(i, self.q_len, self.k_len)

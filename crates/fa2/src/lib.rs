@@ -17,9 +17,11 @@
 //! What it does not do: reach the machine's limit. This is the algorithm to read.
 
 mod algorithm;
+mod simd;
 mod tiles;
 
 pub use algorithm::{merge, row_tile, stream, update};
+pub use simd::{Fa2Simd, Simd};
 pub use tiles::{Tiles, formula, traffic};
 
 use attention::{

@@ -1,0 +1,176 @@
+//! Algorithm 1 of FlashAttention-2 for few query rows, as in decoding: the channels lie in the lanes.
+//!
+//! A panel with a handful of rows would leave most lanes idle while k and v stream in from memory, each number for little
+//! work. Here a vector holds neighbouring channels of one key, and is read once for `ROWS` query rows. Each score takes a
+//! sum across lanes, which costs less than the idle lanes would.
+
+use super::Row;
+use super::tile::{KeyTile, LARGEST, Unusual, usual, widen};
+use super::vector::Vector;
+use attention::Head;
+use ndarray::Array1;
+use online_softmax::State;
+use std::array;
+use std::f32::consts::{LN_2, LOG2_E};
+
+/// Rows that share each load of k and v.
+pub(super) const ROWS: usize = 4;
+
+/// Up to [`ROWS`] query rows and what they have seen so far, in units of ln 2 as in a panel.
+pub(super) struct Few<V> {
+    rows: Vec<Row>,
+    /// `[d / LANES, ROWS]`, zeros for rows that are not there and behind the last channel.
+    q: Vec<[V; ROWS]>,
+    /// `[d_v / LANES, ROWS]`
+    o: Vec<[V; ROWS]>,
+    m: [f32; ROWS],
+    l: [f32; ROWS],
+}
+
+/// The scores or weights of one tile, a list for each row, padded with hidden keys to whole vectors.
+pub(super) type Scores = [Vec<f32>; ROWS];
+
+impl<V: Vector> Few<V> {
+    /// Lines 4 and 5.
+    #[inline(always)]
+    pub(super) fn new(heads: &[Head], rows: &[Row]) -> Result<Self, Unusual> {
+        let numbers: Vec<_> = rows.iter().map(|&(head, i)| widen(&heads[head].q, i..i + 1)).collect();
+        if !numbers.iter().all(|q| usual(q)) {
+            return Err(Unusual);
+        }
+        let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
+        let mut q = Vec::new();
+        for c in (0..heads[0].d()).step_by(V::LANES) {
+            q.push(array::from_fn(|row| V::from_fn(|lane| number(row, c + lane))));
+        }
+        let o = vec![[V::splat(0.0); ROWS]; heads[0].d_v().div_ceil(V::LANES)];
+        Ok(Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] })
+    }
+
+    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors.
+    #[inline(always)]
+    pub(super) fn stream(&mut self, heads: &[Head], tile: &KeyTile, s: &mut Scores) -> Result<(), Unusual> {
+        self.dot(&tile.k, s);
+        self.scores(heads, tile, s)?;
+        let rescale = self.weights(s);
+        self.accumulate(&tile.v, s, rescale);
+        Ok(())
+    }
+
+    /// Line 8: Q K^T.
+    #[inline(always)]
+    fn dot(&self, k: &[f32], s: &mut Scores) {
+        for s in s.iter_mut() {
+            s.clear();
+        }
+        for k in k.chunks_exact(self.q.len() * V::LANES) {
+            let mut acc = [V::splat(0.0); ROWS];
+            for (k, q) in k.chunks_exact(V::LANES).zip(&self.q) {
+                let k = V::load(k);
+                for row in 0..ROWS {
+                    acc[row] = k.mul_add(q[row], acc[row]);
+                }
+            }
+            for row in 0..ROWS {
+                s[row].push(acc[row].sum());
+            }
+        }
+    }
+
+    /// Line 8: S from the products, scaled and masked.
+    #[inline(always)]
+    fn scores(&self, heads: &[Head], tile: &KeyTile, s: &mut Scores) -> Result<(), Unusual> {
+        for (s, &(head, i)) in s.iter_mut().zip(&self.rows) {
+            let head = &heads[head];
+            if head.only_scales() {
+                let scale = head.scale * LOG2_E;
+                for s in s.iter_mut() {
+                    *s *= scale;
+                }
+                let within = |key: usize| key.clamp(tile.keys.start, tile.keys.end) - tile.keys.start;
+                let visible = head.visible(i);
+                s[..within(visible.start)].fill(f32::NEG_INFINITY);
+                s[within(visible.end)..].fill(f32::NEG_INFINITY);
+            } else {
+                for (s, j) in s.iter_mut().zip(tile.keys.clone()) {
+                    *s = head.score(*s, i, j) * LOG2_E;
+                    if !(s.abs() <= LARGEST || *s == f32::NEG_INFINITY) {
+                        return Err(Unusual);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Line 9, and the factors of line 10.
+    #[inline(always)]
+    fn weights(&mut self, s: &mut Scores) -> [f32; ROWS] {
+        let mut rescale = [1.0; ROWS];
+        for (row, s) in s.iter_mut().enumerate() {
+            s.resize(s.len().next_multiple_of(V::LANES), f32::NEG_INFINITY);
+            let mut m = V::splat(self.m[row]);
+            for s in s.chunks_exact(V::LANES) {
+                m = m.max(V::load(s));
+            }
+            let m = m.greatest();
+            let shift = if m == f32::NEG_INFINITY { 0.0 } else { m };
+            rescale[row] = V::splat(self.m[row] - shift).exp2().lane(0);
+            self.m[row] = m;
+            let mut sum = V::splat(0.0);
+            for s in s.chunks_exact_mut(V::LANES) {
+                let p = V::load(s).sub(V::splat(shift)).exp2();
+                p.store(s);
+                sum = sum.add(p);
+            }
+            self.l[row] = self.l[row] * rescale[row] + sum.sum();
+        }
+        rescale
+    }
+
+    /// Line 10: O = diag(rescale) O + P~ V.
+    #[inline(always)]
+    fn accumulate(&mut self, v: &[f32], p: &Scores, rescale: [f32; ROWS]) {
+        let d_v = self.o.len() * V::LANES;
+        let mut done = 0;
+        while self.o.len() - done >= 4 {
+            channels::<V, 4>(&mut self.o[done..], &v[done * V::LANES..], d_v, p, rescale);
+            done += 4;
+        }
+        for vector in done..self.o.len() {
+            channels::<V, 1>(&mut self.o[vector..], &v[vector * V::LANES..], d_v, p, rescale);
+        }
+    }
+
+    /// The state of each row.
+    pub(super) fn states(&self, d_v: usize) -> impl Iterator<Item = State> {
+        (0..self.rows.len()).map(move |row| State {
+            m: self.m[row] * LN_2,
+            l: self.l[row],
+            o: Array1::from_iter((0..d_v).map(|c| self.o[c / V::LANES][row].lane(c % V::LANES))),
+        })
+    }
+}
+
+/// Line 10 for the first `B` vectors of `o`, whose channels come first in `v`.
+#[inline(always)]
+fn channels<V: Vector, const B: usize>(o: &mut [[V; ROWS]], v: &[f32], d_v: usize, p: &Scores, rescale: [f32; ROWS]) {
+    let mut acc = [[V::splat(0.0); ROWS]; B];
+    for b in 0..B {
+        for row in 0..ROWS {
+            acc[b][row] = o[b][row].mul(V::splat(rescale[row]));
+        }
+    }
+    let [p0, p1, p2, p3] = p;
+    for ((((v, p0), p1), p2), p3) in v.chunks(d_v).zip(p0).zip(p1).zip(p2).zip(p3) {
+        let v = &v[..B * V::LANES];
+        let p = [V::splat(*p0), V::splat(*p1), V::splat(*p2), V::splat(*p3)];
+        for b in 0..B {
+            let v = V::load(&v[b * V::LANES..]);
+            for row in 0..ROWS {
+                acc[b][row] = p[row].mul_add(v, acc[b][row]);
+            }
+        }
+    }
+    o[..B].copy_from_slice(&acc);
+}

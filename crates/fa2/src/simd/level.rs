@@ -1,0 +1,149 @@
+//! One copy of the algorithm for each kind of CPU, and the choice among them.
+
+use super::few::{self, Few};
+use super::panel::Panel;
+use super::tile::{KeyTile, Unusual};
+use super::vector::{self, Pair, Product, Single, Vector};
+use super::{KEYS, Row};
+use crate::Tiles;
+use attention::{DType, Head};
+use online_softmax::State;
+use std::array;
+use std::ops::Range;
+
+/// The vector instructions that the rung is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simd {
+    /// What every CPU of its kind has, as SSE2 on x86-64 and NEON on aarch64; a multiplication, then an addition.
+    Portable,
+    /// AVX2 and FMA: 8 lanes.
+    Avx2,
+    /// AVX-512F: 16 lanes.
+    Avx512,
+    /// AVX-512F with BF16: 16 lanes of two BF16 numbers each. F32 and F16 tensors are computed as with [`Simd::Avx512`].
+    Avx512Bf16,
+}
+
+impl Simd {
+    /// The levels that this CPU has.
+    pub fn available() -> Vec<Simd> {
+        let mut levels = vec![Simd::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            levels.push(Simd::Avx2);
+            if is_x86_feature_detected!("avx512f") {
+                levels.push(Simd::Avx512);
+                if is_x86_feature_detected!("avx512bf16") {
+                    levels.push(Simd::Avx512Bf16);
+                }
+            }
+        }
+        levels
+    }
+
+    /// The fastest of them.
+    ///
+    /// A product of BF16 pairs does twice the work of an FMA. AMD's cores start as many of both; Intel's, up to Emerald
+    /// Rapids, so few of the former that widening to f32 is faster.
+    pub fn best() -> Simd {
+        let slow_pairs = |level: &Simd| *level == Simd::Avx512Bf16 && is_intel();
+        Simd::available().into_iter().rfind(|level| !slow_pairs(level)).unwrap_or(Simd::Portable)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_intel() -> bool {
+    // SAFETY: every x86-64 CPU has CPUID. Newer compilers know.
+    #[allow(unsafe_code, unused_unsafe)]
+    let vendor = unsafe { std::arch::x86_64::__cpuid(0) };
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_intel() -> bool {
+    false
+}
+
+/// Lines 4 to 11 of the listing: the states of `rows`, which share k and v, after streaming `keys` past them. `rows` are
+/// in a panel, or in groups of few if `few` says so.
+///
+/// `simd` must be one of [`Simd::available`].
+pub(super) fn stream(
+    simd: Simd,
+    heads: &[Head],
+    rows: &[Row],
+    keys: Range<usize>,
+) -> Result<Vec<State>, Unusual> {
+    match simd {
+        Simd::Portable => stream_with::<Single<Pair<vector::Portable>>, vector::Portable, 4>(heads, rows, keys),
+        // SAFETY: the caller has one of the levels whose features have been detected.
+        #[cfg(target_arch = "x86_64")]
+        #[allow(unsafe_code)]
+        simd => unsafe {
+            match simd {
+                Simd::Avx2 => stream_avx2(heads, rows, keys),
+                Simd::Avx512Bf16 if heads[0].q.dtype() == DType::Bf16 => stream_bf16(heads, rows, keys),
+                _ => stream_avx512(heads, rows, keys),
+            }
+        },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => unreachable!("not among Simd::available()"),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+    stream_with::<Single<Pair<vector::Avx2>>, vector::Avx2, 6>(heads, rows, keys)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+    stream_with::<Single<Pair<vector::Avx512>>, vector::Avx512, 8>(heads, rows, keys)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+    stream_with::<vector::Bf16Pairs, vector::Avx512, 8>(heads, rows, keys)
+}
+
+/// `R` keys or channels at once, as many as leave the accumulators `R` x two vectors in registers.
+#[inline(always)]
+fn stream_with<P: Product, V: Vector, const R: usize>(
+    heads: &[Head],
+    rows: &[Row],
+    keys: Range<usize>,
+) -> Result<Vec<State>, Unusual> {
+    let (head, mut states) = (&heads[0], Vec::with_capacity(rows.len()));
+    let tiles = Tiles { rows: 1, keys: KEYS }.over(keys, head.k_len);
+    if head.q_len * heads.len() <= P::V::LANES / 2 {
+        let mut groups = Vec::new();
+        for rows in rows.chunks(few::ROWS) {
+            groups.push(Few::<V>::new(heads, rows)?);
+        }
+        let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
+        for keys in tiles {
+            let tile = KeyTile::load::<Single<V>>(head, keys)?.padded([head.d(), head.d_v()], V::LANES);
+            for few in &mut groups {
+                few.stream(heads, &tile, &mut s)?;
+            }
+        }
+        groups.iter().for_each(|few| states.extend(few.states(head.d_v())));
+    } else {
+        let mut panels = Vec::new();
+        for rows in rows.chunks(P::V::LANES) {
+            panels.push(Panel::<P>::new(heads, rows)?);
+        }
+        let mut s = Vec::with_capacity(KEYS);
+        for keys in tiles {
+            let tile = KeyTile::load::<P>(head, keys)?;
+            for panel in &mut panels {
+                panel.stream::<R>(heads, &tile, &mut s)?;
+            }
+        }
+        panels.iter().for_each(|panel| states.extend(panel.states()));
+    }
+    Ok(states)
+}

@@ -1,0 +1,173 @@
+//! FlashAttention-2 at the machine's limit: the same listing on the vectors of the CPU.
+//!
+//! [`algorithm`](crate::row_tile) is the text to read first; [`Fa2Simd`] computes the same, and the ladder checks that it
+//! does. Where the time goes: at d = 128 a score costs 128 multiply-adds for S and 128 for O, an exponential, and half a
+//! dozen instructions more. So the two products must run at the rate at which the CPU starts FMAs, and the rest must be few
+//! and vectors too. What brings that about, each in a file of its own:
+//!
+//! - `panel.rs`: query rows in the lanes, so that neither k nor v is transposed, and no sum goes across lanes.
+//! - `few.rs`: channels in the lanes for few query rows, where memory is the limit.
+//! - `vector.rs`: `a b + c`, `2^x` and the like for SSE2, AVX2 and AVX-512; BF16 pairs where the CPU has them.
+//! - `tile.rs`: tiles of k and v: f32 where they lie, the rest widened once for all the rows that use them.
+//! - `level.rs`: one copy of all that for each kind of CPU, chosen when the rung is made.
+//!
+//! # Sizes
+//!
+//! A task is a tile of query rows of all query heads that share a kv head: each tile of k and v is loaded once for all of
+//! them. Up to 256 rows with their q and o, f32 at d = 128, take 256 KiB, a tile of 128 keys and values 128 KiB: together
+//! they stay in an L2 cache of 512 KiB, while the 16 KiB each of q, o and S of one panel stay near L1. Whatever comes from
+//! beyond L2 is then used for 256 rows: 256 FLOPs for each byte of f32, hundreds of times less traffic than memory bears.
+//!
+//! Where all query rows fit one such tile, as in decoding, the keys are split too, and the splits run in parallel. K and V of one
+//! split fill 1 MiB, an L2 cache: shorter ones would move between the caches of cores what one of them may hold already,
+//! longer ones leave cores idle. The merge reads and writes d_v + 2 numbers for each row and split, which is nothing
+//! beside the megabyte.
+//!
+//! Under a causal mask later rows have more keys. Tasks are taken one by one, the last rows of a head first, so that what
+//! threads wait for at the end is short.
+//!
+//! Which keys share a tile or a split follows from the shapes of the sequence alone: results are the same bit for bit for
+//! any number of threads and any neighbours in the batch.
+//!
+//! # What it leaves to the plain rung
+//!
+//! Row tiles with numbers beyond 2^50 or not finite, in which scores may overflow, are computed by
+//! [`row_tile`](crate::row_tile). Soft caps, ALiBi and biases are added pair by pair by [`Head::score`], at about half the
+//! speed. Traffic is not metered: the caches of the CPU decide what moves.
+
+mod few;
+mod level;
+mod panel;
+mod tile;
+mod vector;
+
+use crate::{Tiles, merge, row_tile};
+use attention::{Attention, AttentionError, Head, NoMeter, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
+use rayon::prelude::*;
+use std::ops::Range;
+use tile::Unusual;
+
+pub use level::Simd;
+
+/// Most query rows of a task, over all heads that share k and v.
+const ROWS: usize = 256;
+
+/// Keys of a tile.
+const KEYS: usize = 128;
+
+/// Bytes of k and v, as f32, that one split streams.
+const SPLIT_BYTES: usize = 1 << 20;
+
+/// Tiles of the plain algorithm where it takes over.
+const PLAIN: Tiles = Tiles { rows: 64, keys: 64 };
+
+/// A query row: the place of its head among those that share k and v, and the row in it.
+type Row = (usize, usize);
+
+/// FlashAttention-2 on the vector units of the CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Fa2Simd {
+    simd: Simd,
+}
+
+impl Default for Fa2Simd {
+    /// The rung at the best level of this CPU.
+    fn default() -> Self {
+        Fa2Simd { simd: Simd::best() }
+    }
+}
+
+impl Fa2Simd {
+    /// The rung at one level.
+    ///
+    /// # Errors
+    /// [`AttentionError::Value`] if this CPU lacks it.
+    pub fn new(simd: Simd) -> Result<Self, AttentionError> {
+        let available = Simd::available();
+        if !available.contains(&simd) {
+            let wanted = format!("one of {available:?}, which this CPU has");
+            return Err(AttentionError::Value { name: "simd", found: format!("{simd:?}"), wanted });
+        }
+        Ok(Fa2Simd { simd })
+    }
+
+    /// The level in use.
+    pub fn simd(&self) -> Simd {
+        self.simd
+    }
+
+    /// Lines 4 to 15 for one task: the same rows of every query head that shares k and v.
+    fn task(&self, problem: &Problem, mut outs: Vec<RowsMut>) {
+        let heads: Vec<Head> = outs.iter().map(|out| problem.head(out.sequence, out.head)).collect();
+        let tile = outs[0].rows.clone();
+        let rows: Vec<Row> = (0..heads.len()).flat_map(|head| tile.clone().map(move |i| (head, i))).collect();
+        let visible = heads[0].visible_to_any(tile.clone());
+        let parts = splits(&heads)
+            .into_par_iter()
+            .map(|split| {
+                let keys = visible.start.max(split.start)..visible.end.min(split.end);
+                level::stream(self.simd, &heads, &rows, keys)
+            })
+            .collect::<Result<Vec<_>, Unusual>>();
+        match parts {
+            Ok(parts) => {
+                for ((head, i), state) in rows.into_iter().zip(merge(parts)) {
+                    let (o, lse) = state.finish(heads[head].sink);
+                    outs[head].store(i, o.view(), lse);
+                }
+            }
+            Err(Unusual) => {
+                for (head, out) in heads.iter().zip(outs) {
+                    row_tile(head, PLAIN, 1, out, &NoMeter);
+                }
+            }
+        }
+    }
+}
+
+/// The parts that the keys of `heads` are cut into.
+fn splits(heads: &[Head]) -> Vec<Range<usize>> {
+    let (head, k_len) = (&heads[0], heads[0].k_len);
+    if head.q_len * heads.len() > ROWS {
+        return vec![0..k_len];
+    }
+    let keys = (SPLIT_BYTES / (size_of::<f32>() * (head.d() + head.d_v()))).next_multiple_of(KEYS);
+    (0..k_len.max(1)).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()
+}
+
+/// The tasks: for each kv head of each sequence, its query heads' rows cut into tiles, the last rows first.
+fn tasks<'a>(problem: &Problem, out: &'a mut OutputMut) -> Result<Vec<Vec<RowsMut<'a>>>, AttentionError> {
+    let group = problem.heads() / problem.kv_heads();
+    let mut heads = out.heads(problem)?;
+    heads.sort_by_key(|out| (out.sequence, out.head));
+    // A few tasks for each thread, where there are rows enough. No result depends on where tiles of rows begin.
+    let all: usize = heads.iter().map(|out| out.rows.len()).sum();
+    let rows = (all / (8 * rayon::current_num_threads())).clamp(ROWS / 8, ROWS) / group;
+    let mut tasks = Vec::new();
+    let mut heads = heads.into_iter();
+    while heads.len() > 0 {
+        let tiles = heads.by_ref().take(group).map(|out| out.tiles(rows.max(1)).into_iter());
+        let mut tiles: Vec<_> = tiles.collect();
+        while let Some(task) = tiles.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
+            tasks.push(task);
+        }
+    }
+    tasks.reverse();
+    Ok(tasks)
+}
+
+impl Attention for Fa2Simd {
+    fn name(&self) -> &'static str {
+        "fa2-simd"
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        supports_f32_arithmetic(self.name(), problem)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.supports(problem)?;
+        tasks(problem, out)?.into_iter().par_bridge().for_each(|task| self.task(problem, task));
+        Ok(())
+    }
+}

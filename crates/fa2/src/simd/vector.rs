@@ -1,0 +1,367 @@
+//! Vectors of f32 for each kind of CPU: the only code here that knows instructions.
+//!
+//! Everything above is written once over [`Vector`] and [`Product`], and compiled once for each level. Every function here
+//! and above is `#[inline(always)]` and hands no vector to a closure, so that all of it lands in the one function of
+//! `level.rs` that is compiled for the level's features.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+use std::array;
+use std::mem::transmute;
+
+/// `LANES` numbers that are computed with at once.
+pub(super) trait Vector: Copy {
+    const LANES: usize;
+    fn from_fn(lane: impl FnMut(usize) -> f32) -> Self;
+    fn lane(self, lane: usize) -> f32;
+    /// The first `LANES` numbers of `x`.
+    fn load(x: &[f32]) -> Self;
+    /// Writes to the first `LANES` numbers of `x`.
+    fn store(self, x: &mut [f32]);
+    fn splat(x: f32) -> Self;
+    /// The sum of all lanes.
+    fn sum(self) -> f32;
+    /// The greatest of all lanes.
+    #[inline(always)]
+    fn greatest(self) -> f32 {
+        (1..Self::LANES).fold(self.lane(0), |greatest, i| if self.lane(i) > greatest { self.lane(i) } else { greatest })
+    }
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn max(self, other: Self) -> Self;
+    /// `self * a + b`
+    fn mul_add(self, a: Self, b: Self) -> Self;
+    /// `yes` where `self < limit`, else `no`.
+    fn select_below(self, limit: Self, yes: Self, no: Self) -> Self;
+    /// Adds `n` to the exponents, where the mantissa of `n` ends in a whole number.
+    fn add_to_exponent(self, n: Self) -> Self;
+
+    /// `2^x` for x <= 0, with a relative error of 1e-7; 0 below 2^-126.
+    ///
+    /// x = n + r with n whole and |r| <= 1/2. Adding 1.5 * 2^23 rounds x to n and leaves n in the lowest bits of the sum,
+    /// from where a shift brings it to the exponent of 2^r, which is a polynomial: the one of degree 6 with the least
+    /// greatest relative error (2.6e-9) among those that are 1 at 0.
+    #[inline(always)]
+    fn exp2(self) -> Self {
+        const POLYNOMIAL: [f32; 6] =
+            [0.001_340_664_3, 0.009_617_693, 0.055_503_104, 0.240_226_52, 0.693_147_24, 1.0];
+        let round = Self::splat(12_582_912.0);
+        let n = self.add(round);
+        let r = self.sub(n.sub(round));
+        let mut power = Self::splat(0.000_155_946_78);
+        for c in POLYNOMIAL {
+            power = power.mul_add(r, Self::splat(c));
+        }
+        self.select_below(Self::splat(-126.0), Self::splat(0.0), power.add_to_exponent(n))
+    }
+}
+
+/// Four lanes of plain Rust. `mul_add` is a product and a sum: fused, it would be a call into a library.
+#[derive(Clone, Copy)]
+pub(super) struct Portable([f32; 4]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Portable(array::from_fn(|i| f(self.0[i], other.0[i])))
+    }
+}
+
+impl Vector for Portable {
+    const LANES: usize = 4;
+    #[inline(always)]
+    fn from_fn(lane: impl FnMut(usize) -> f32) -> Self {
+        Portable(array::from_fn(lane))
+    }
+    #[inline(always)]
+    fn lane(self, lane: usize) -> f32 {
+        self.0[lane]
+    }
+    #[inline(always)]
+    fn load(x: &[f32]) -> Self {
+        Portable([x[0], x[1], x[2], x[3]])
+    }
+    #[inline(always)]
+    fn store(self, x: &mut [f32]) {
+        x[..4].copy_from_slice(&self.0);
+    }
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Portable([x; 4])
+    }
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        let [a, b, c, d] = self.0;
+        (a + b) + (c + d)
+    }
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self.mul(a).add(b)
+    }
+    #[inline(always)]
+    fn select_below(self, limit: Self, yes: Self, no: Self) -> Self {
+        Portable(array::from_fn(|i| if self.0[i] < limit.0[i] { yes.0[i] } else { no.0[i] }))
+    }
+    #[inline(always)]
+    fn add_to_exponent(self, n: Self) -> Self {
+        self.zip(n, |x, n| f32::from_bits(x.to_bits().wrapping_add(n.to_bits() << 23)))
+    }
+}
+
+/// One method, one instruction. The vectors are private to this module's parent, which uses each only in functions that
+/// are compiled for its features and called where they have been detected.
+#[cfg(target_arch = "x86_64")]
+macro_rules! instructions {
+    ($($name:ident($x:ident $(, $arg:ident)*) = $instruction:expr;)+) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: Self),*) -> Self {
+            let ($x, $($arg),*) = (self.0, $($arg.0),*);
+            // SAFETY: the CPU has the instruction, as said above.
+            #[allow(unsafe_code)]
+            Self(unsafe { $instruction })
+        }
+    )+};
+}
+
+/// AVX2's counterpart of `_mm512_reduce_add_ps`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+#[inline]
+fn sum_256(x: __m256) -> f32 {
+    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+}
+
+/// What differs between the registers of AVX2 and AVX-512.
+#[cfg(target_arch = "x86_64")]
+macro_rules! x86_vector {
+    ($(#[$doc:meta])* $vector:ident, $register:ty, $lanes:literal, $splat:ident, $sum:ident, $load:ident, $store:ident, $($instructions:tt)+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $vector($register);
+
+        impl Vector for $vector {
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            fn from_fn(lane: impl FnMut(usize) -> f32) -> Self {
+                // SAFETY: an array and a register of as many numbers.
+                #[allow(unsafe_code)]
+                Self(unsafe { transmute::<[f32; $lanes], $register>(array::from_fn(lane)) })
+            }
+            #[inline(always)]
+            fn lane(self, lane: usize) -> f32 {
+                // SAFETY: an array and a register of as many numbers.
+                #[allow(unsafe_code)]
+                let lanes = unsafe { transmute::<$register, [f32; $lanes]>(self.0) };
+                lanes[lane]
+            }
+            #[inline(always)]
+            fn load(x: &[f32]) -> Self {
+                let x = &x[..$lanes];
+                // SAFETY: as many numbers are there; the CPU has the instruction, as for `instructions`.
+                #[allow(unsafe_code)]
+                Self(unsafe { $load(x.as_ptr()) })
+            }
+            #[inline(always)]
+            fn store(self, x: &mut [f32]) {
+                let x = &mut x[..$lanes];
+                // SAFETY: as many numbers are there; the CPU has the instruction, as for `instructions`.
+                #[allow(unsafe_code)]
+                unsafe {
+                    $store(x.as_mut_ptr(), self.0)
+                }
+            }
+            #[inline(always)]
+            fn splat(x: f32) -> Self {
+                // SAFETY: the CPU has the instruction, as for `instructions`.
+                #[allow(unsafe_code)]
+                Self(unsafe { $splat(x) })
+            }
+            #[inline(always)]
+            fn sum(self) -> f32 {
+                // SAFETY: the CPU has the instructions, as for `instructions`.
+                #[allow(unsafe_code)]
+                unsafe { $sum(self.0) }
+            }
+            instructions! { $($instructions)+ }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+x86_vector! {
+    /// A register of AVX2.
+    Avx2, __m256, 8, _mm256_set1_ps, sum_256, _mm256_loadu_ps, _mm256_storeu_ps,
+    add(a, b) = _mm256_add_ps(a, b);
+    sub(a, b) = _mm256_sub_ps(a, b);
+    mul(a, b) = _mm256_mul_ps(a, b);
+    max(a, b) = _mm256_max_ps(a, b);
+    mul_add(a, b, c) = _mm256_fmadd_ps(a, b, c);
+    select_below(x, limit, yes, no) = _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(x, limit));
+    add_to_exponent(x, n) = {
+        let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(n));
+        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), n))
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+x86_vector! {
+    /// A register of AVX-512.
+    Avx512, __m512, 16, _mm512_set1_ps, _mm512_reduce_add_ps, _mm512_loadu_ps, _mm512_storeu_ps,
+    add(a, b) = _mm512_add_ps(a, b);
+    sub(a, b) = _mm512_sub_ps(a, b);
+    mul(a, b) = _mm512_mul_ps(a, b);
+    max(a, b) = _mm512_max_ps(a, b);
+    mul_add(a, b, c) = _mm512_fmadd_ps(a, b, c);
+    select_below(x, limit, yes, no) = _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, limit), no, yes);
+    add_to_exponent(x, n) = {
+        let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(n));
+        _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), n))
+    };
+}
+
+/// Two vectors side by side: twice the products for each number that is read.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<V>(V, V);
+
+impl<V: Vector> Vector for Pair<V> {
+    const LANES: usize = 2 * V::LANES;
+    #[inline(always)]
+    fn from_fn(mut lane: impl FnMut(usize) -> f32) -> Self {
+        Pair(V::from_fn(&mut lane), V::from_fn(|i| lane(V::LANES + i)))
+    }
+    #[inline(always)]
+    fn lane(self, lane: usize) -> f32 {
+        if lane < V::LANES { self.0.lane(lane) } else { self.1.lane(lane - V::LANES) }
+    }
+    #[inline(always)]
+    fn load(x: &[f32]) -> Self {
+        Pair(V::load(x), V::load(&x[V::LANES..]))
+    }
+    #[inline(always)]
+    fn store(self, x: &mut [f32]) {
+        self.0.store(x);
+        self.1.store(&mut x[V::LANES..]);
+    }
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Pair(V::splat(x), V::splat(x))
+    }
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        self.0.sum() + self.1.sum()
+    }
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        Pair(self.0.add(b.0), self.1.add(b.1))
+    }
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        Pair(self.0.sub(b.0), self.1.sub(b.1))
+    }
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        Pair(self.0.mul(b.0), self.1.mul(b.1))
+    }
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        Pair(self.0.max(b.0), self.1.max(b.1))
+    }
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        Pair(self.0.mul_add(b.0, c.0), self.1.mul_add(b.1, c.1))
+    }
+    #[inline(always)]
+    fn select_below(self, limit: Self, yes: Self, no: Self) -> Self {
+        Pair(self.0.select_below(limit.0, yes.0, no.0), self.1.select_below(limit.1, yes.1, no.1))
+    }
+    #[inline(always)]
+    fn add_to_exponent(self, n: Self) -> Self {
+        Pair(self.0.add_to_exponent(n.0), self.1.add_to_exponent(n.1))
+    }
+}
+
+/// How the two matrix products multiply.
+pub(super) trait Product {
+    /// The vectors it works on.
+    type V: Vector;
+    /// Numbers that each lane multiplies in one step. Two BF16 numbers lie in the place of one f32.
+    const DEPTH: usize;
+    /// `acc + a b`
+    fn multiply(acc: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Numbers of two steps, packed for one of depth 2.
+    fn pack(low: Self::V, high: Self::V) -> Self::V;
+}
+
+/// Numbers as they are.
+pub(super) struct Single<V>(std::marker::PhantomData<V>);
+
+impl<V: Vector> Product for Single<V> {
+    type V = V;
+    const DEPTH: usize = 1;
+    #[inline(always)]
+    fn multiply(acc: V, a: V, b: V) -> V {
+        a.mul_add(b, acc)
+    }
+    #[inline(always)]
+    fn pack(low: V, _: V) -> V {
+        low
+    }
+}
+
+/// Pairs of BF16 numbers, the first in the lower half: VDPBF16PS adds both products to an f32. It takes subnormals for 0.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Bf16Pairs;
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+impl Product for Bf16Pairs {
+    type V = Pair<Avx512>;
+    const DEPTH: usize = 2;
+    #[inline(always)]
+    fn multiply(acc: Pair<Avx512>, a: Pair<Avx512>, b: Pair<Avx512>) -> Pair<Avx512> {
+        // SAFETY: registers of the same 64 bytes; the CPU has the instruction, as for `instructions`.
+        unsafe {
+            Pair(
+                Avx512(_mm512_dpbf16_ps(acc.0.0, transmute::<__m512, __m512bh>(a.0.0), transmute::<__m512, __m512bh>(b.0.0))),
+                Avx512(_mm512_dpbf16_ps(acc.1.0, transmute::<__m512, __m512bh>(a.1.0), transmute::<__m512, __m512bh>(b.1.0))),
+            )
+        }
+    }
+    #[inline(always)]
+    fn pack(low: Pair<Avx512>, high: Pair<Avx512>) -> Pair<Avx512> {
+        Pair(pack_bf16(low.0, high.0), pack_bf16(low.1, high.1))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+#[inline(always)]
+fn pack_bf16(low: Avx512, high: Avx512) -> Avx512 {
+    // SAFETY: the CPU has the instructions, as for `instructions`.
+    unsafe {
+        let half = _mm512_set1_epi32(0x8000);
+        let low = _mm512_srli_epi32::<16>(_mm512_add_epi32(_mm512_castps_si512(low.0), half));
+        let high = _mm512_add_epi32(_mm512_castps_si512(high.0), half);
+        let high = _mm512_and_si512(high, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
+        Avx512(_mm512_castsi512_ps(_mm512_or_si512(low, high)))
+    }
+}
