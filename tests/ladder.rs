@@ -2,7 +2,7 @@
 //!
 //! `PROPTEST_CASES=20000 cargo test --release -p flash-ladder-tests --test ladder` climbs it as often as you like.
 
-use attention::{DType, TrafficMeter, oracle};
+use attention::{TrafficMeter, oracle};
 use ladder::registry::{RUNGS, Settings};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -20,11 +20,12 @@ fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
     let truth = oracle::truth(&problem);
     let mut below = None;
     for rung in RUNGS {
-        let output = forward_on_canaries(rung.build(settings).as_ref(), &problem)?;
-        let verdict = judge(&problem, &truth, &output, DType::F32);
+        let attention = rung.build(settings);
+        let (output, weights) = (forward_on_canaries(attention.as_ref(), &problem)?, attention.weights(&problem));
+        let verdict = judge(&problem, &truth, &output, weights);
         prop_assert!(verdict.passes(), "{} against the oracle: {verdict}", rung.name);
         if let Some((name, below)) = &below {
-            let verdict = judge_against(&problem, &truth, &output, below, DType::F32);
+            let verdict = judge_against(&problem, &truth, &output, below, weights);
             prop_assert!(verdict.passes(), "{} against {name}: {verdict}", rung.name);
         }
         below = Some((rung.name, output));

@@ -3,7 +3,7 @@
 use attention::oracle::Oracle;
 use attention::{Attention, Batch, DType, Kv, NoMeter, Options, Output, Problem, Tensor};
 use fa1::Fa1;
-use fa2::Fa2;
+use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn};
@@ -23,7 +23,7 @@ pub(crate) type Named = (&'static str, Box<dyn Attention>);
 pub(crate) fn rungs(d: usize, d_v: usize) -> Vec<Named> {
     let (fa1_memory, fa2_memory) = (2 * 16 * d.max(d_v), 32 * (d + d_v));
     let splits = |n| NonZeroUsize::new(n).unwrap();
-    vec![
+    let mut rungs: Vec<Named> = vec![
         ("oracle", Box::new(Oracle)),
         ("naive", Box::new(Naive::default())),
         ("online-softmax", Box::new(OnlineSoftmax::default())),
@@ -33,7 +33,17 @@ pub(crate) fn rungs(d: usize, d_v: usize) -> Vec<Named> {
         ("fa2 with tiles of two keys", Box::new(Fa2::new(fa2_memory, NoMeter))),
         ("fa2 in 3 splits", Box::new(Fa2::default().with_splits(splits(3)))),
         ("fa2 with tiles of two keys in 4 splits", Box::new(Fa2::new(fa2_memory, NoMeter).with_splits(splits(4)))),
-    ]
+    ];
+    for simd in Simd::available() {
+        let name = match simd {
+            Simd::Portable => "fa2-simd, portable",
+            Simd::Avx2 => "fa2-simd, AVX2",
+            Simd::Avx512 => "fa2-simd, AVX-512",
+            Simd::Avx512Bf16 => "fa2-simd, AVX-512 with BF16",
+        };
+        rungs.push((name, Box::new(Fa2Simd::new(simd).unwrap())));
+    }
+    rungs
 }
 
 /// Lengths of a problem. `dims(q_len, k_len)` is one head of one channel.

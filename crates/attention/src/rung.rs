@@ -1,6 +1,6 @@
 //! What every rung is.
 
-use crate::{AttentionError, Output, OutputMut, Problem};
+use crate::{AttentionError, DType, Output, OutputMut, Problem};
 
 /// One implementation of attention: a rung of the ladder.
 pub trait Attention: Send + Sync {
@@ -13,6 +13,13 @@ pub trait Attention: Send + Sync {
     /// [`AttentionError::Unsupported`] names what it cannot do; other errors name a setting of the rung that cannot
     /// serve these shapes.
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError>;
+
+    /// The type that the weights P are rounded to before `P V`, which the error rule allows for. The sums of the weights
+    /// are always f32.
+    fn weights(&self, problem: &Problem) -> DType {
+        let _ = problem;
+        DType::F32
+    }
 
     /// Computes o and lse into `out`, in the caller's rayon pool.
     ///
@@ -40,7 +47,7 @@ pub trait Attention: Send + Sync {
 /// [`AttentionError::Unsupported`].
 pub fn supports_f32_arithmetic(rung: &'static str, problem: &Problem) -> Result<(), AttentionError> {
     match problem.dtype() {
-        crate::DType::F64 => Err(AttentionError::Unsupported { rung, what: "F64 tensors".into() }),
+        DType::F64 => Err(AttentionError::Unsupported { rung, what: "F64 tensors".into() }),
         _ => Ok(()),
     }
 }

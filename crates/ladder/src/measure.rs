@@ -3,7 +3,7 @@
 use crate::memory;
 use anyhow::{Context, Result};
 use attention::oracle::{self, Truth};
-use attention::{AttentionError, DType, Output, Problem, Traffic, TrafficMeter};
+use attention::{AttentionError, Output, Problem, Traffic, TrafficMeter};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ladder::bench::flops;
 use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
@@ -104,8 +104,9 @@ fn measure_rung(
     let mut output = Output::empty(problem)?;
     let (done, peak_extra) = memory::peak_extra(|| attention.forward_into(problem, &mut output.view_mut()));
     done?;
-    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, &output, below, DType::F32));
-    let (truth, below) = (judge(problem, truth, &output, DType::F32), below.map(against));
+    let weights = attention.weights(problem);
+    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, &output, below, weights));
+    let (truth, below) = (judge(problem, truth, &output, weights), below.map(against));
     bar.inc(1);
 
     let mut scratch = output.clone();

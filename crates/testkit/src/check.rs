@@ -2,7 +2,7 @@
 
 use crate::problems::Spec;
 use crate::{Verdict, judge, judge_against};
-use attention::{Attention, AttentionError, DType, Output, Problem, TensorViewMut, oracle};
+use attention::{Attention, AttentionError, Output, Problem, TensorViewMut, oracle};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ pub fn check(rung: &dyn Attention, spec: &Spec) -> Result<(), TestCaseError> {
     let owned = spec.build();
     let problem = owned.problem();
     let output = run(rung, &problem)?;
-    pass(rung.name(), "the oracle", &judge(&problem, &oracle::truth(&problem), &output, DType::F32))
+    pass(rung.name(), "the oracle", &judge(&problem, &oracle::truth(&problem), &output, rung.weights(&problem)))
 }
 
 /// Checks `rung` on one drawn problem against the rung `below` it.
@@ -47,7 +47,7 @@ pub fn check_against(rung: &dyn Attention, below: &dyn Attention, spec: &Spec) -
     let owned = spec.build();
     let problem = owned.problem();
     let (output, reference) = (run(rung, &problem)?, run(below, &problem)?);
-    let verdict = judge_against(&problem, &oracle::truth(&problem), &output, &reference, DType::F32);
+    let verdict = judge_against(&problem, &oracle::truth(&problem), &output, &reference, rung.weights(&problem));
     pass(rung.name(), below.name(), &verdict)
 }
 

@@ -42,7 +42,9 @@ mod tile;
 mod vector;
 
 use crate::{Tiles, merge, row_tile};
-use attention::{Attention, AttentionError, Head, NoMeter, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
+use attention::{
+    Attention, AttentionError, DType, Head, NoMeter, OutputMut, Problem, RowsMut, supports_f32_arithmetic,
+};
 use rayon::prelude::*;
 use std::ops::Range;
 use tile::Unusual;
@@ -163,6 +165,10 @@ impl Attention for Fa2Simd {
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
         supports_f32_arithmetic(self.name(), problem)
+    }
+
+    fn weights(&self, problem: &Problem) -> DType {
+        if self.simd == Simd::Avx512Bf16 && problem.dtype() == DType::Bf16 { DType::Bf16 } else { DType::F32 }
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {

@@ -365,3 +365,41 @@ fn pack_bf16(low: Avx512, high: Avx512) -> Avx512 {
         Avx512(_mm512_castsi512_ps(_mm512_or_si512(low, high)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Simd;
+
+    /// The largest relative error of `exp2` over its whole range, against f64.
+    fn error_of_exp2<V: Vector>() -> f64 {
+        let mut worst = 0f64;
+        for step in 0..=126 << 12 {
+            let x = -(step as f32) / 4096.0 - 1e-5 * (step % 7) as f32;
+            let (found, wanted) = (V::splat(x).exp2().lane(V::LANES - 1), f64::from(x).exp2());
+            if x >= -126.0 {
+                worst = worst.max((f64::from(found) / wanted - 1.0).abs());
+            }
+        }
+        for (x, wanted) in [(0.0, 1.0), (-1.0, 0.5), (-126.5, 0.0), (-1e30, 0.0), (f32::NEG_INFINITY, 0.0)] {
+            assert_eq!(V::splat(x).exp2().lane(0), wanted, "2^{x}");
+        }
+        worst
+    }
+
+    #[test]
+    fn exp2_is_accurate_at_every_level() {
+        for simd in Simd::available() {
+            let worst = match simd {
+                Simd::Portable => error_of_exp2::<Pair<Portable>>(),
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx2 => error_of_exp2::<Pair<Avx2>>(),
+                #[cfg(target_arch = "x86_64")]
+                _ => error_of_exp2::<Pair<Avx512>>(),
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => unreachable!("no such level here"),
+            };
+            assert!(worst <= 1.3e-7, "{simd:?}: {worst:e}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! How it is measured.
 
 use attention::oracle::Truth;
-use attention::{Attention, AttentionError, DType, Output, Problem};
+use attention::{Attention, AttentionError, Output, Problem};
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 use testkit::{Verdict, forward_on_canaries, judge};
@@ -72,7 +72,7 @@ impl<'a, 'p> Contest<'a, 'p> {
         for rung in rungs {
             let failed = |error| BenchError::Rung { who: rung.name(), error };
             let output = forward_on_canaries(rung.as_ref(), problem).map_err(failed)?;
-            let verdict = judge(problem, truth, &output, DType::F32);
+            let verdict = judge(problem, truth, &output, rung.weights(problem));
             if !verdict.passes() {
                 return Err(BenchError::Wrong { who: rung.name(), verdict: Box::new(verdict) });
             }
