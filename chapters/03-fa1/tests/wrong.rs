@@ -13,7 +13,7 @@ use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
 use online_softmax::OnlineSoftmax;
 use std::ops::Range;
 use testkit::problems::problems;
-use testkit::{ByHand, assert_caught, assert_control_passes, assert_fault_caught, by_hand};
+use testkit::{ByHand, assert_caught, assert_control_passes, assert_fault_caught, by_hand, rows};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;

@@ -15,7 +15,7 @@ use online_softmax::State;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use testkit::problems::problems;
-use testkit::{assert_caught, assert_control_passes, assert_fault_caught, by_hand};
+use testkit::{assert_caught, assert_control_passes, assert_fault_caught, by_hand, rows};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
