@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let input = input(args)?;
-    let problem = input.problem().with_context(|| input.label.clone())?;
+    let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
     let settings = args.machine.settings();
     if let Some(path) = &args.report {

@@ -10,6 +10,7 @@ mod check;
 pub mod files;
 mod judge;
 mod layout;
+mod owned;
 pub mod pack;
 pub mod problems;
 mod rows;
@@ -19,5 +20,6 @@ pub use by_hand::{ByHand, RowTruth, by_hand, check_by_hand, close, config, must}
 pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;
+pub use owned::{OwnedBatch, OwnedProblem};
 pub use rows::{Row, rows, update_is_the_listings};
 pub use wrong::{Faulty, Variant, assert_caught, assert_control_passes, assert_fault_caught};
