@@ -10,13 +10,17 @@
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
-    sink_factor, supports_f32_arithmetic, weight,
+    sink_factor, supports_f32_arithmetic, weight, wide,
 };
 use ndarray::parallel::prelude::*;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, Ix2, Zip, s};
 
 /// Rows that one task takes, if you let blocks of rows run in parallel. One block for all rows is as right.
 const BLOCK: usize = 64;
+
+/// Terms of a sum that are added one after the other, if you let a long sum be a sum of such sums. It matters only among
+/// many equal terms: at 2^24 of them a single f32 sum stands still.
+const RUN: usize = 256;
 
 /// Bytes of one element of S or P.
 const F32: usize = size_of::<f32>();
@@ -131,15 +135,14 @@ fn zeros(what: &'static str, rows: usize, columns: usize) -> Result<Array2<f32>,
 
 /// The traffic of the three passes, by their own count.
 pub fn traffic(problem: &Problem) -> Traffic {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences().iter().filter(|sequence| !sequence.q.is_empty()) {
-        let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let matrix = F32 * q_len * k_len;
+        let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
+        let matrix = wide(F32) * q_len * k_len;
         let read = size * (q_len * d + k_len * (d + d_v)) + 2 * matrix;
-        let written = size * q_len * d_v + LSE_BYTES * q_len + 2 * matrix;
-        traffic.read += (problem.heads() * read) as u64;
-        traffic.written += (problem.heads() * written) as u64;
+        let written = size * q_len * d_v + wide(LSE_BYTES) * q_len + 2 * matrix;
+        traffic.add(heads, read, written);
     }
     traffic
 }

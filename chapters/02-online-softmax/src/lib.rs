@@ -8,13 +8,17 @@
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, sink_factor,
-    supports_f32_arithmetic, weight,
+    supports_f32_arithmetic, weight, wide,
 };
 use ndarray::{Array1, ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 /// Rows that one task takes. It divides work among threads and changes no result.
 const ROWS: usize = 16;
+
+/// Keys that pass one after the other, if you let a long row be merged from states of so many. It matters only among many
+/// equal weights: at 2^24 of them a single f32 sum stands still.
+const RUN: usize = 256;
 
 /// The softmax of a row over some keys, in a form that can grow and merge.
 ///
@@ -144,13 +148,13 @@ impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
 
 /// The traffic of the stream, by its own count: each row reads itself and every key and value that it sees.
 pub fn traffic(problem: &Problem) -> Traffic {
-    let (d, d_v, size) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let [heads, d, d_v, size] = [problem.heads(), problem.d(), problem.d_v(), problem.dtype().size()].map(wide);
     let mut traffic = Traffic::default();
     for sequence in problem.sequences() {
         let (q_len, k_len) = (sequence.q.len(), sequence.k.len());
-        let pairs: usize = (0..q_len).map(|i| problem.options().mask.visible(i, q_len, k_len).len()).sum();
-        traffic.read += (problem.heads() * size * (q_len * d + pairs * (d + d_v))) as u64;
-        traffic.written += (problem.heads() * q_len * (size * d_v + LSE_BYTES)) as u64;
+        let pairs: u128 = (0..q_len).map(|i| wide(problem.options().mask.visible(i, q_len, k_len).len())).sum();
+        let q_len = wide(q_len);
+        traffic.add(heads, size * (q_len * d + pairs * (d + d_v)), q_len * (size * d_v + wide(LSE_BYTES)));
     }
     traffic
 }

@@ -11,7 +11,7 @@
 
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    Traffic, sink_factor, supports_f32_arithmetic, weight,
+    Traffic, sink_factor, supports_f32_arithmetic, weight, wide,
 };
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -127,7 +127,8 @@ pub fn finish(head: &Head, running: Running, out: &mut RowsMut, meter: &impl Met
 /// Step 5. The traffic of Algorithm 1 predicted from the shapes, without running it: what [`head`] and [`finish`] count.
 ///
 /// First hint: write down for one head what each line of the listing moves, and how often. T_c, the number of key tiles,
-/// is how often all of q, o, l and m passes. A sequence without queries moves nothing.
+/// is how often all of q, o, l and m passes. A sequence without queries moves nothing. [`wide`] makes of a length a u128,
+/// in which no product overflows and which [`Traffic::add`] takes.
 ///
 /// # Errors
 /// Those of [`Blocks::fit`].

@@ -11,7 +11,7 @@
 
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Mask, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    Traffic, supports_f32_arithmetic, weight,
+    Traffic, supports_f32_arithmetic, weight, wide,
 };
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use online_softmax::State;
@@ -116,7 +116,7 @@ pub fn merge(parts: Vec<Vec<State>>) -> Vec<State> {
 ///
 /// First hint: without a mask and splits it is q, o and lse once, and k and v once for each of the T_r row tiles. With a
 /// mask, the keys that a row tile sees run from the first that its first row sees to the last that its last row sees, and
-/// whole tiles of the grid are loaded.
+/// whole tiles of the grid are loaded. [`wide`] and [`Traffic::add`] are as in chapter 3.
 ///
 /// # Errors
 /// Those of [`Tiles::fit`].

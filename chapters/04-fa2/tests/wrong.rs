@@ -1,20 +1,21 @@
-//! Wrong variants of chapter 4. Each is what someone has shipped; the check must reject it.
+//! Wrong variants of chapter 4: slips that are easy to make. The checks must reject each of them.
 
 use fa2 as subject;
 
 mod laws;
 
 use attention::{
-    Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, Mask, NoMeter, OutputMut, Problem, Traffic, TrafficMeter,
-    sink_factor, weight,
+    AttentionError, DEFAULT_FAST_MEMORY, Head, Mask, NoMeter, Problem, Traffic, TrafficMeter, sink_factor, weight,
 };
+use fa1::Fa1;
 use fa2::{Fa2, Tiles};
 use laws::*;
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
 use online_softmax::State;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use testkit::{Variant, assert_caught, by_hand, check, problems::problems};
+use testkit::problems::problems;
+use testkit::{assert_caught, assert_control_passes, assert_fault_caught, by_hand, rows};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
@@ -109,11 +110,6 @@ fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
         all.slice_mut(s![rows, ..]).assign(&o);
     }
     (all, lse)
-}
-
-fn caught(name: &'static str, fault: Fault) {
-    let variant = Variant::new(name, move |head: &Head| algorithm_1(head, fault));
-    assert_caught(name, 200, problems(), |spec| check(&variant, &spec));
 }
 
 #[test]
@@ -322,28 +318,11 @@ fn wrong_predictions_of_traffic() {
     }
 }
 
-/// The answer of the rung below under this rung's name: results alone cannot tell.
-struct RungBelow<'m>(&'m TrafficMeter);
-
-impl Attention for RungBelow<'_> {
-    fn name(&self) -> &'static str {
-        "fa2"
-    }
-
-    fn supports(&self, _: &Problem) -> Result<(), AttentionError> {
-        Ok(())
-    }
-
-    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
-        fa1::Fa1::new(DEFAULT_FAST_MEMORY, self.0).forward_into(problem, out)
-    }
-}
-
 #[test]
 fn wrong_rungs_by_their_traffic() {
     assert_caught("the rung below", 200, problems(), |spec| {
         let meter = TrafficMeter::default();
-        the_meter_counts_the_listing(&RungBelow(&meter), &meter, &spec, DEFAULT_FAST_MEMORY, None)
+        the_meter_counts_the_listing(&Fa1::new(DEFAULT_FAST_MEMORY, &meter), &meter, &spec, DEFAULT_FAST_MEMORY, None)
     });
     assert_caught("splits refused", 200, problems(), |spec| {
         let meter = TrafficMeter::default();
@@ -353,47 +332,45 @@ fn wrong_rungs_by_their_traffic() {
 
 #[test]
 fn the_control_passes() {
-    proptest::proptest!(|(spec in problems())| {
-        check(&Variant::new("control", |head: &Head| algorithm_1(head, Fault::None)), &spec)?;
-    });
+    assert_control_passes(algorithm_1, Fault::None);
 }
 
 #[test]
 fn o_not_rescaled() {
-    caught("o not rescaled", Fault::ForgottenRescale);
+    assert_fault_caught(algorithm_1, Fault::ForgottenRescale);
 }
 
 #[test]
 fn rescaled_as_printed() {
-    caught("inverse rescale", Fault::InverseRescale);
+    assert_fault_caught(algorithm_1, Fault::InverseRescale);
 }
 
 #[test]
 fn maximum_of_the_tile_alone() {
-    caught("tile maximum", Fault::TileMaximum);
+    assert_fault_caught(algorithm_1, Fault::TileMaximum);
 }
 
 #[test]
 fn diagonal_tile_skipped() {
-    caught("skipped diagonal", Fault::SkippedDiagonal);
+    assert_fault_caught(algorithm_1, Fault::SkippedDiagonal);
 }
 
 #[test]
 fn diagonal_tile_unmasked() {
-    caught("unmasked diagonal", Fault::UnmaskedDiagonal);
+    assert_fault_caught(algorithm_1, Fault::UnmaskedDiagonal);
 }
 
 #[test]
 fn splits_averaged() {
-    caught("averaged splits", Fault::AveragedSplits);
+    assert_fault_caught(algorithm_1, Fault::AveragedSplits);
 }
 
 #[test]
 fn splits_merged_in_base_two() {
-    caught("base two", Fault::MergedInBaseTwo);
+    assert_fault_caught(algorithm_1, Fault::MergedInBaseTwo);
 }
 
 #[test]
 fn lse_from_the_last_tile() {
-    caught("last maximum", Fault::LastMaximum);
+    assert_fault_caught(algorithm_1, Fault::LastMaximum);
 }

@@ -85,11 +85,6 @@ impl<'a, D: Dimension> TensorView<'a, D> {
         }
     }
 
-    /// The same elements behind an axis of length one, at position 0.
-    pub fn insert_batch_axis(self) -> TensorView<'a, D::Larger> {
-        map!(self, a => a.insert_axis(Axis(0)), TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
-    }
-
     /// A shorter-lived view of the same elements.
     pub fn view(&self) -> TensorView<'_, D> {
         map!(self, a => a.view(), TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
@@ -233,6 +228,11 @@ impl Tensor {
             Tensor::Bf16(a) => TensorViewMut::Bf16(a.view_mut()),
             Tensor::E4m3(_) => return None,
         })
+    }
+
+    /// The same elements behind an axis of length one, at position 0.
+    pub fn insert_batch_axis(self) -> Self {
+        map!(self, a => a.insert_axis(Axis(0)), Tensor to Tensor, [F32, F64, F16, Bf16, E4m3])
     }
 
     /// The length of each axis.

@@ -18,11 +18,15 @@
 //! which.
 
 mod case;
+#[cfg(feature = "criterion")]
+mod chapter;
 mod contest;
 mod machine;
 mod results;
 
 pub use case::{Case, build, cases, rungs};
+#[cfg(feature = "criterion")]
+pub use chapter::chapter;
 pub use contest::{BenchError, Contest, METHOD, Times, flops};
 pub use machine::{Machine, commit, cpu_model};
 pub use results::{Results, ResultsError, Row, Shape};

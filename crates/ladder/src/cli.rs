@@ -2,7 +2,7 @@
 
 use crate::{benchmark, check, climb, compare, conform, doctor, run};
 use anyhow::{Context, Result, anyhow};
-use attention::{DEFAULT_FAST_MEMORY, Mask, Options};
+use attention::{DEFAULT_FAST_MEMORY, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ladder::registry::{ORACLE, RUNGS, Settings};
@@ -236,13 +236,6 @@ fn written(answer: io::Result<()>) -> Result<()> {
     match answer {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("stdout"),
         _ => Ok(()),
-    }
-}
-
-impl ScoreArgs {
-    /// The options of a call with this mask and nothing from a file.
-    pub(crate) fn options(self, mask: Mask) -> Options<'static> {
-        Options { scale: self.scale, softcap: self.softcap, mask, ..Options::default() }
     }
 }
 

@@ -3,13 +3,12 @@
 use crate::cli::{ScoreArgs, ShapeArgs};
 use crate::{format, memory};
 use anyhow::{Result, bail, ensure};
-use attention::{AttentionError, Batch, Kv, Mask, Options, Problem, Tensor, TensorView};
-use ndarray::{Array, Array1, Array4, ArrayD, Axis, Ix1, Ix4};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use attention::{Mask, Problem, Tensor};
+use ndarray::{Axis, Ix3};
 use std::path::Path;
 use testkit::files::{TensorFile, read_safetensors, safetensors_from_bytes};
-use testkit::problems::normal;
+use testkit::problems::Spec;
+use testkit::{OwnedBatch, OwnedProblem};
 
 static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.safetensors");
 
@@ -20,32 +19,16 @@ const SEED: u64 = 14;
 const USED: [&str; 10] =
     ["q", "k", "v", "k_lens", "cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "bias", "sinks", "alibi_slopes"];
 
-/// Tensors and options that a [`Problem`] can borrow.
+/// A problem and where it came from.
 #[derive(Debug)]
 pub(crate) struct Input {
     /// What it is, for people.
     pub(crate) label: String,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths: Lengths,
     /// Tensors of the file that a call has no use for.
     pub(crate) ignored: Vec<String>,
-    /// Whether q, k and v are one sequence without a batch axis.
+    /// Whether the file's q, k and v are one sequence without a batch axis.
     pub(crate) unbatched: bool,
-    bias: Option<Array4<f32>>,
-    alibi_slopes: Option<ArrayD<f32>>,
-    sinks: Option<Array1<f32>>,
-    mask: Mask,
-    score: ScoreArgs,
-}
-
-/// An owned [`Batch`].
-#[derive(Debug)]
-enum Lengths {
-    Dense,
-    KeyLens(Vec<i32>),
-    Packed { cu_seqlens_q: Vec<i32>, cu_seqlens_k: Vec<i32> },
+    pub(crate) owned: OwnedProblem,
 }
 
 /// The shape of random data.
@@ -78,73 +61,40 @@ impl Input {
             let found = tensor.shape();
             ensure!(found.len() == rank, "{}: {name}: found shape {found:?}, wanted rank {rank} as q", file.file);
         }
-        let lengths = lengths(file)?;
-        let unbatched = rank == 3 && !matches!(lengths, Lengths::Packed { .. });
+        let batch = batch(file)?;
+        let unbatched = rank == 3 && !matches!(batch, OwnedBatch::Packed { .. });
+        let [q, k, v] = [q, k, v].map(|tensor| if unbatched { tensor.insert_batch_axis() } else { tensor });
+        // Beside a q of rank 3 the bias may lack the batch axis too.
+        let bias = match file.tensors.get("bias") {
+            None => None,
+            Some(bias) if rank == 3 && bias.shape().len() == 3 => {
+                Some(file.f32s_of_rank::<Ix3>("bias")?.insert_axis(Axis(0)))
+            }
+            Some(_) => Some(file.f32s_of_rank("bias")?),
+        };
+        let alibi_slopes = file.contains("alibi_slopes").then(|| file.f32s("alibi_slopes")).transpose()?;
+        let sinks = file.contains("sinks").then(|| file.f32s_of_rank("sinks")).transpose()?;
+        let ScoreArgs { scale, softcap } = score;
+        let names = file.tensors.keys().chain(file.unread.keys());
         Ok(Input {
             label: file.file.clone(),
-            ignored: file
-                .tensors
-                .keys()
-                .chain(file.unread.keys())
-                .filter(|name| !USED.contains(&name.as_str()))
-                .cloned()
-                .collect(),
+            ignored: names.filter(|name| !USED.contains(&name.as_str())).cloned().collect(),
             unbatched,
-            lengths,
-            bias: bias(file, rank)?,
-            alibi_slopes: optional(file, "alibi_slopes")?,
-            sinks: match optional(file, "sinks")? {
-                Some(sinks) => Some(of_rank::<Ix1>(file, "sinks", sinks)?),
-                None => None,
-            },
-            q,
-            k,
-            v,
-            mask,
-            score,
+            owned: OwnedProblem { q, k, v, batch, scale, mask, softcap, alibi_slopes, bias, sinks },
         })
     }
 
     /// Standard normal F32 data.
     pub(crate) fn random(shape: Shape, mask: Mask, score: ScoreArgs) -> Self {
         let Shape { batch, heads, kv_heads, n, d } = shape;
-        let mut rng = StdRng::seed_from_u64(SEED);
-        let mut tensor = |heads| Tensor::F32(normal(&mut rng, &[batch, heads, n, d]).mapv(|x| x as f32));
+        let (lengths, group, ScoreArgs { scale, softcap }) = (vec![(n, n); batch], heads / kv_heads, score);
+        let spec = Spec { lengths, kv_heads, group, mask, scale, softcap, seed: SEED, ..Spec::plain(n, n, d) };
         Input {
             label: format!("random N(0, 1), seed {SEED}"),
             ignored: Vec::new(),
-            q: tensor(heads),
-            k: tensor(kv_heads),
-            v: tensor(kv_heads),
-            lengths: Lengths::Dense,
             unbatched: false,
-            bias: None,
-            alibi_slopes: None,
-            sinks: None,
-            mask,
-            score,
+            owned: spec.build(),
         }
-    }
-
-    /// The call that this input asks for.
-    pub(crate) fn problem(&self) -> Result<Problem<'_>, AttentionError> {
-        let batch = match &self.lengths {
-            Lengths::Dense => Batch::Dense,
-            Lengths::KeyLens(k_lens) => Batch::KeyLens(k_lens),
-            Lengths::Packed { cu_seqlens_q, cu_seqlens_k } => Batch::Packed { cu_seqlens_q, cu_seqlens_k },
-        };
-        let options = Options {
-            bias: self.bias.as_ref().map(|bias| bias.view()),
-            alibi_slopes: self.alibi_slopes.as_ref().map(|slopes| slopes.view()),
-            sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
-            ..self.score.options(self.mask)
-        };
-        let kv = Kv::Contiguous { k: self.batched(&self.k), v: self.batched(&self.v) };
-        Problem::new(self.batched(&self.q), kv, batch, options)
-    }
-
-    fn batched<'a>(&self, tensor: &'a Tensor) -> TensorView<'a> {
-        if self.unbatched { tensor.view().insert_batch_axis() } else { tensor.view() }
     }
 }
 
@@ -198,8 +148,9 @@ pub(crate) fn check_memory(heads: f64, pairs: f64, elements: f64) -> Result<()> 
     Ok(())
 }
 
-fn lengths(file: &TensorFile) -> Result<Lengths> {
-    let has = |name: &str| file.tensors.contains_key(name);
+/// How the file says that its sequences lie in the tensors.
+fn batch(file: &TensorFile) -> Result<OwnedBatch> {
+    let has = |name: &str| file.contains(name);
     let packed = ["cu_seqlens", "cu_seqlens_q", "cu_seqlens_k"].into_iter().find(|&name| has(name));
     Ok(match packed {
         Some(packed) if has("k_lens") => bail!("{}: found both k_lens and {packed}, wanted one of them", file.file),
@@ -211,31 +162,13 @@ fn lengths(file: &TensorFile) -> Result<Lengths> {
         }
         Some("cu_seqlens") => {
             let both = file.lengths("cu_seqlens")?;
-            Lengths::Packed { cu_seqlens_q: both.clone(), cu_seqlens_k: both }
+            OwnedBatch::Packed { cu_seqlens_q: both.clone(), cu_seqlens_k: both }
         }
-        Some(_) => {
-            Lengths::Packed { cu_seqlens_q: file.lengths("cu_seqlens_q")?, cu_seqlens_k: file.lengths("cu_seqlens_k")? }
-        }
-        None if has("k_lens") => Lengths::KeyLens(file.lengths("k_lens")?),
-        None => Lengths::Dense,
+        Some(_) => OwnedBatch::Packed {
+            cu_seqlens_q: file.lengths("cu_seqlens_q")?,
+            cu_seqlens_k: file.lengths("cu_seqlens_k")?,
+        },
+        None if has("k_lens") => OwnedBatch::KeyLens(file.lengths("k_lens")?),
+        None => OwnedBatch::Dense,
     })
-}
-
-/// The bias, which beside a q of rank 3 may lack the batch axis too.
-fn bias(file: &TensorFile, rank: usize) -> Result<Option<Array4<f32>>> {
-    let Some(mut bias) = optional(file, "bias")? else { return Ok(None) };
-    if rank == 3 && bias.ndim() == 3 {
-        bias.insert_axis_inplace(Axis(0));
-    }
-    Ok(Some(of_rank::<Ix4>(file, "bias", bias)?))
-}
-
-fn optional(file: &TensorFile, name: &str) -> Result<Option<ArrayD<f32>>> {
-    Ok(if file.tensors.contains_key(name) { Some(file.f32s(name)?) } else { None })
-}
-
-fn of_rank<D: ndarray::Dimension>(file: &TensorFile, name: &str, array: ArrayD<f32>) -> Result<Array<f32, D>> {
-    let found = array.shape().to_vec();
-    let wanted = D::NDIM.unwrap_or_default();
-    array.into_dimensionality().or_else(|_| bail!("{}: {name}: found shape {found:?}, wanted rank {wanted}", file.file))
 }

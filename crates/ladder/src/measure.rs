@@ -1,7 +1,6 @@
 //! Runs every rung on one problem: first counted, then checked, then timed.
 
 use crate::memory;
-use anyhow::{Context, Result};
 use attention::oracle::{self, Truth};
 use attention::{AttentionError, Output, Problem, Traffic, TrafficMeter};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -20,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) rung: &'static Rung,
-    /// The numbers, or why the rung cannot do this problem.
-    pub(crate) result: Result<Measured, String>,
+    /// The numbers, or why there are none.
+    pub(crate) result: Result<Measured, AttentionError>,
 }
 
 /// The numbers of one rung on one problem.
@@ -45,10 +44,14 @@ pub(crate) struct Measured {
 }
 
 impl Row {
-    /// What is wrong, if a check failed.
+    /// Why it is no result that counts, unless the rung does not offer what the problem asks for.
     pub(crate) fn failure(&self) -> Option<String> {
-        let measured = self.result.as_ref().ok()?;
         let name = self.rung.name;
+        let measured = match &self.result {
+            Ok(measured) => measured,
+            Err(AttentionError::Unsupported { .. }) => return None,
+            Err(error) => return Some(format!("{name}: {error}")),
+        };
         if !measured.truth.passes() {
             return Some(format!("{name} against the oracle: {}", measured.truth));
         }
@@ -57,35 +60,24 @@ impl Row {
     }
 }
 
-/// Takes every rung through `problem`, in order.
-pub(crate) fn measure(problem: &Problem, settings: Settings) -> Result<Vec<Row>> {
-    // A setting that cannot serve this problem is heard of before any work.
-    let mut supported = Vec::new();
-    for rung in RUNGS {
-        supported.push(match rung.build(settings).supports(problem) {
-            Ok(()) => Ok(()),
-            Err(AttentionError::Unsupported { what, .. }) => Err(format!("does not support {what}")),
-            Err(error) => return Err(error).context(rung.name),
-        });
-    }
+/// Takes every rung through `problem`, in order. One that cannot do it, or not with these settings, stops no other.
+pub(crate) fn measure(problem: &Problem, settings: Settings) -> Vec<Row> {
     let bars = Bars::new();
     let truth = oracle::truth(problem);
     bars.oracle.finish();
     let mut rows = Vec::new();
     let mut below: Option<(&'static str, Output)> = None;
-    for ((rung, supported), bar) in RUNGS.iter().zip(supported).zip(&bars.rungs) {
-        let result = match supported {
-            Err(reason) => Err(reason),
-            Ok(()) => {
-                let (measured, output) =
-                    measure_rung(rung, problem, settings, &truth, below.as_ref(), bar).context(rung.name)?;
+    for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
+        let result = match measure_rung(rung, problem, settings, &truth, below.as_ref(), bar) {
+            Ok((measured, output)) => {
                 below = Some((rung.name, output));
                 Ok(measured)
             }
+            Err(error) => Err(error),
         };
         rows.push(Row { rung, result });
     }
-    Ok(rows)
+    rows
 }
 
 fn measure_rung(

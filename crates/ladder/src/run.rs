@@ -15,7 +15,7 @@ use testkit::files::{FileTensor, write_safetensors};
 
 pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let input = Input::read(&args.input, args.mask, args.score)?;
-    let problem = input.problem().with_context(|| input.label.clone())?;
+    let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     let attention = registry::attention(&args.rung, args.machine.settings())
         .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
     if attention.name() == RUNGS[0].name {

@@ -123,8 +123,9 @@ fn body(text: &str, from: usize) -> std::ops::Range<usize> {
 /// The learner's file of a chapter with the reference's bodies.
 fn solved(chapter: &str, rung: &str) -> String {
     let mut text = fs::read_to_string(root().join("chapters").join(chapter).join("src/lib.rs")).unwrap();
-    let sources = fs::read_dir(root().join("crates").join(rung).join("src")).unwrap();
-    let reference: String = sources.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    let sources = fs::read_dir(root().join("crates").join(rung).join("src")).unwrap().map(|file| file.unwrap().path());
+    let reference: String =
+        sources.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect();
     let mut filled = 0;
     while let Some(todo) = text.find("todo!(\"step") {
         let function = text[..todo].rfind("pub fn ").expect("a todo stands in a public function");
@@ -138,13 +139,7 @@ fn solved(chapter: &str, rung: &str) -> String {
         filled += 1;
     }
     assert!((3..=6).contains(&filled), "{filled} functions of {chapter} are the learner's");
-    // What the bodies name and the learner's file does not: the reference's constants, and its wide integers.
-    let constants = reference.lines().filter(|line| line.starts_with("const ") && !text.contains(*line));
-    let mut named: Vec<&str> = constants.collect();
-    if !text.contains("wide") || !text.contains("use attention::wide") && !text.contains(", wide}") {
-        named.push("use attention::wide;");
-    }
-    format!("{text}\n{}\n", named.join("\n"))
+    text
 }
 
 /// `text` with the only `old` in it replaced.

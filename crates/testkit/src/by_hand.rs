@@ -56,9 +56,9 @@ pub struct RowTruth {
 }
 
 impl RowTruth {
-    /// By the definition, from scores and values.
-    pub fn of(keys: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
-        let keys = keys.filter(|&(s, _)| s != f64::NEG_INFINITY);
+    /// By the definition, from each key's score and value; a score of -inf is a hidden key.
+    pub fn of(keys: &[(f32, f32)]) -> Self {
+        let keys = keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))).filter(|&(s, _)| s != f64::NEG_INFINITY);
         let m = keys.clone().map(|(s, _)| s).fold(f64::NEG_INFINITY, f64::max);
         let sum = |of: fn(f64) -> f64| keys.clone().map(|(s, v)| (s - m).exp() * of(v)).sum();
         RowTruth { m, l: sum(|_| 1.0), o: sum(|v| v) }
@@ -101,19 +101,19 @@ impl ByHand {
     }
 
     /// The score of row `i` and key `j`, -inf where it is hidden.
-    pub fn score(&self, i: usize, j: usize) -> f64 {
-        if self.sees(i, j) { f64::from(self.q[i] * self.keys[j].0) } else { f64::NEG_INFINITY }
+    pub fn score(&self, i: usize, j: usize) -> f32 {
+        if self.sees(i, j) { self.q[i] * self.keys[j].0 } else { f32::NEG_INFINITY }
     }
 
     /// What row `i` knows of the keys `among`.
     pub fn truth(&self, i: usize, among: std::ops::Range<usize>) -> RowTruth {
-        RowTruth::of(among.map(|j| (self.score(i, j), f64::from(self.keys[j].1))))
+        RowTruth::of(&among.map(|j| (self.score(i, j), self.keys[j].1)).collect::<Vec<_>>())
     }
 
     /// The scores and values of row `i`, in words.
     pub fn row(&self, i: usize) -> String {
         let seen: Vec<usize> = (0..self.keys.len()).filter(|&j| self.sees(i, j)).collect();
-        let scores: Vec<f64> = seen.iter().map(|&j| self.score(i, j)).collect();
+        let scores: Vec<f32> = seen.iter().map(|&j| self.score(i, j)).collect();
         let values: Vec<f32> = seen.iter().map(|&j| self.keys[j].1).collect();
         format!("row {i}, which sees scores {scores:?} of values {values:?}")
     }

@@ -15,7 +15,7 @@ pub use safetensors::{read_safetensors, safetensors_from_bytes, write_safetensor
 use ::safetensors::Dtype;
 use attention::{E4m3, Tensor, TensorView};
 use half::{bf16, f16};
-use ndarray::{ArrayD, IxDyn, ShapeBuilder};
+use ndarray::{Array, ArrayD, Dimension, IxDyn, ShapeBuilder};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -160,6 +160,22 @@ impl TensorFile {
             Tensor::Bf16(array) => Ok(array.mapv(bf16::to_f32)),
             other => self.error(name, other.dtype(), "F32, F16 or BF16"),
         }
+    }
+
+    /// As [`TensorFile::f32s`], with as many axes as `D` has.
+    ///
+    /// # Errors
+    /// As [`TensorFile::f32s`], and if it has more axes or fewer.
+    pub fn f32s_of_rank<D: Dimension>(&self, name: &str) -> Result<Array<f32, D>, FileError> {
+        let array = self.f32s(name)?;
+        let found = format!("shape {:?}", array.shape());
+        let wanted = || D::NDIM.map_or("any rank".into(), |rank| format!("rank {rank}"));
+        array.into_dimensionality().or_else(|_| self.error(name, found, wanted()))
+    }
+
+    /// Whether there is a tensor called `name`.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
     }
 
     fn get(&self, name: &str) -> Result<&FileTensor, FileError> {

@@ -1,8 +1,8 @@
 //! Ways a tensor may lie in memory, for testing that a rung reads through strides.
 
-use attention::{DType, Tensor, TensorView};
+use attention::{DType, Tensor};
 use half::{bf16, f16};
-use ndarray::{ArrayD, ArrayViewD, Axis, Slice};
+use ndarray::{ArrayBase, ArrayD, Axis, IxDyn, RawData, Slice};
 
 /// A memory layout of a tensor `[.., heads, length, channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,42 +36,58 @@ impl Layout {
                 stored
             }
             // The other layouts are their own inverses.
-            _ => {
-                let view = self.apply(values.view());
-                let mut stored = ArrayD::zeros(view.raw_dim());
-                stored.assign(&view);
-                stored
-            }
+            _ => self.apply(values.view()).as_standard_layout().into_owned(),
         };
         match dtype {
-            DType::F32 => stored.mapv(|x| x as f32).into(),
-            DType::F64 => stored.into(),
-            DType::F16 => stored.mapv(f16::from_f64).into(),
-            DType::Bf16 => stored.mapv(bf16::from_f64).into(),
+            DType::F32 => self.apply(stored.mapv(|x| x as f32)).into(),
+            DType::F64 => self.apply(stored).into(),
+            DType::F16 => self.apply(stored.mapv(f16::from_f64)).into(),
+            DType::Bf16 => self.apply(stored.mapv(bf16::from_f64)).into(),
             DType::E4m3 => unreachable!("no strategy draws E4m3"),
         }
     }
 
-    /// The logical view of a tensor stored in this layout.
-    pub(crate) fn view<'a>(self, stored: &'a Tensor) -> TensorView<'a> {
-        match stored {
-            Tensor::F32(a) => TensorView::F32(self.apply(a.view())),
-            Tensor::F64(a) => TensorView::F64(self.apply(a.view())),
-            Tensor::F16(a) => TensorView::F16(self.apply(a.view())),
-            Tensor::Bf16(a) => TensorView::Bf16(self.apply(a.view())),
-            Tensor::E4m3(a) => TensorView::E4m3(self.apply(a.view())),
-        }
-    }
-
-    fn apply<T>(self, mut view: ArrayViewD<'_, T>) -> ArrayViewD<'_, T> {
-        let rank = view.ndim();
+    /// The same elements with axes and strides such that a tensor stored in this layout comes out in logical order.
+    fn apply<S: RawData>(self, mut array: ArrayBase<S, IxDyn>) -> ArrayBase<S, IxDyn> {
+        let rank = array.ndim();
         match self {
             Layout::Contiguous => {}
-            Layout::LengthFirst => view.swap_axes(rank - 3, rank - 2),
-            Layout::ChannelMajor => view.swap_axes(rank - 2, rank - 1),
-            Layout::EverySecondChannel => view.slice_axis_inplace(Axis(rank - 1), Slice::new(0, None, 2)),
-            Layout::Reversed => view.invert_axis(Axis(rank - 2)),
+            Layout::LengthFirst => array.swap_axes(rank - 3, rank - 2),
+            Layout::ChannelMajor => array.swap_axes(rank - 2, rank - 1),
+            Layout::EverySecondChannel => array.slice_axis_inplace(Axis(rank - 1), Slice::new(0, None, 2)),
+            Layout::Reversed => array.invert_axis(Axis(rank - 2)),
         }
-        view
+        array
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Layout;
+    use attention::{DType, Tensor};
+    use ndarray::{ArrayD, IxDyn};
+
+    #[test]
+    fn a_layout_changes_strides_and_no_value() {
+        let mut next = 0.0;
+        let values = ArrayD::from_shape_simple_fn(IxDyn(&[2, 3, 4, 5]), || {
+            next += 1.0;
+            next
+        });
+        let strides = [[60, 20, 5, 1], [60, 5, 15, 1], [60, 20, 1, 4], [120, 40, 10, 2], [60, 20, -5, 1]];
+        for (layout, strides) in Layout::ALL.into_iter().zip(strides) {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+                let stored = layout.store(&values, dtype);
+                assert_eq!(stored.view().to_f64(), values, "{layout:?} {dtype}");
+                let found = match &stored {
+                    Tensor::F32(array) => array.strides(),
+                    Tensor::F64(array) => array.strides(),
+                    Tensor::F16(array) => array.strides(),
+                    Tensor::Bf16(array) => array.strides(),
+                    Tensor::E4m3(_) => unreachable!("it was not asked for"),
+                };
+                assert_eq!(found, strides, "{layout:?} {dtype}");
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! How a rung is judged.
 //!
 //! [`judge`] is the one error rule, against the oracle of [`attention`]; [`check`] applies it to a problem drawn by
-//! [`problems`], [`check_by_hand`] to one that can be worked by hand. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
+//! [`problems`]. [`check_by_hand`] takes a problem that can be worked by hand, [`update_is_the_listings`] the rows of one
+//! tile. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
 //! files. None of it knows a rung: whoever judges hands one in.
 
 mod by_hand;
@@ -9,12 +10,16 @@ mod check;
 pub mod files;
 mod judge;
 mod layout;
+mod owned;
 pub mod pack;
 pub mod problems;
+mod rows;
 mod wrong;
 
 pub use by_hand::{ByHand, RowTruth, by_hand, check_by_hand, close, config, must};
 pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;
-pub use wrong::{Variant, assert_caught};
+pub use owned::{OwnedBatch, OwnedProblem};
+pub use rows::{Row, rows, update_is_the_listings};
+pub use wrong::{Faulty, Variant, assert_caught, assert_control_passes, assert_fault_caught};

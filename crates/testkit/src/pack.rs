@@ -24,9 +24,11 @@ pub use judge::{CaseReport, Outcome, Runner, Status, run_on_canaries};
 pub use manifest::{Case, CaseMask, Tolerance};
 
 use crate::files::{FileError, Source, TensorFile, format_error, read_safetensors};
-use attention::{AttentionError, Batch, Kv, Mask, Options, Problem};
-use ndarray::{Array1, Array4, ArrayD, Dimension};
-use std::path::{Component, Path, PathBuf};
+use crate::{OwnedBatch, OwnedProblem};
+use attention::{AttentionError, Problem};
+use ndarray::ArrayD;
+use std::fs;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The largest manifest that is read.
@@ -59,15 +61,15 @@ impl Pack {
     /// Reads the manifest of the pack in `dir`; the cases' files are read when they are run.
     ///
     /// # Errors
-    /// [`PackError`] if there is no manifest, it is no such JSON, or it names a file outside `dir`.
+    /// [`PackError`] if there is no manifest, it is no such JSON, or a case of it has a file outside `dir`, or a family or
+    /// type that no pack has.
     pub fn open(dir: &Path) -> Result<Self, PackError> {
-        let path = dir.join("manifest.json");
+        let path = inside(dir, "manifest.json")?;
         let text = Source::open(&path)?.text(MAX_MANIFEST)?;
         let file = path.display().to_string();
         let cases = manifest::parse(&text).or_else(|json| format_error(&file, json, "the manifest of a pack"))?;
-        if let Some(case) = cases.iter().find(|case| !is_inside(&case.file)) {
-            let found = format!("file {:?} of case {:?}", case.file, case.name);
-            format_error(&file, found, "a path inside the pack")?;
+        if let Some((case, (found, wanted))) = cases.iter().find_map(|case| Some((case, case.fault()?))) {
+            format_error(&file, format!("{found} of case {:?}", case.name), wanted)?;
         }
         Ok(Pack { dir: dir.to_path_buf(), cases })
     }
@@ -91,46 +93,48 @@ impl Pack {
     /// Reads the tensors of a case and checks them against the manifest.
     ///
     /// # Errors
-    /// [`PackError`] names the file, the tensor, what was found and what was wanted.
+    /// [`PackError`] names the file, the tensor, what was found and what was wanted. A file that a symbolic link leads to
+    /// from inside the pack is none of its own.
     pub fn load<'a>(&self, case: &'a Case) -> Result<LoadedCase<'a>, PackError> {
-        let file = read_safetensors(&self.dir.join(&case.file))?;
+        let file = read_safetensors(&inside(&self.dir, &case.file)?)?;
         case.check_tensors(&file)?;
-        let lengths =
-            |family: &str, name: &str| if case.family == family { file.lengths(name) } else { Ok(Vec::new()) };
-        let (k_lens, cu_seqlens_q, cu_seqlens_k) =
-            (lengths("kvlen", "k_lens")?, lengths("varlen", "cu_seqlens_q")?, lengths("varlen", "cu_seqlens_k")?);
-        // A flag in the manifest asks for its tensor; without one, the tensor itself is the flag.
-        let asked = |flag: Option<bool>, name: &str| {
-            let asked = flag.unwrap_or(file.tensors.contains_key(name));
-            if asked { file.f32s(name).map(Some) } else { Ok(None) }
+        let batch = match case.family.as_str() {
+            "kvlen" => OwnedBatch::KeyLens(file.lengths("k_lens")?),
+            "varlen" => OwnedBatch::Packed {
+                cu_seqlens_q: file.lengths("cu_seqlens_q")?,
+                cu_seqlens_k: file.lengths("cu_seqlens_k")?,
+            },
+            _ => OwnedBatch::Dense,
         };
-        Ok(LoadedCase {
-            case,
-            k_lens,
-            cu_seqlens_q,
-            cu_seqlens_k,
-            alibi_slopes: asked(case.alibi, "alibi_slopes")?,
-            bias: asked(case.bias, "bias")?.map(|bias| of_rank(&file, "bias", bias)).transpose()?,
-            sinks: asked(case.sinks, "sinks")?.map(|sinks| of_rank(&file, "sinks", sinks)).transpose()?,
-            file,
-        })
+        // A flag in the manifest asks for its tensor; without one, the tensor itself is the flag.
+        let asked = |flag: Option<bool>, name: &str| flag.unwrap_or(file.contains(name));
+        let owned = OwnedProblem {
+            q: file.tensor("q")?.clone(),
+            k: file.tensor("k")?.clone(),
+            v: file.tensor("v")?.clone(),
+            batch,
+            scale: case.scale,
+            mask: case.mask.mask(),
+            softcap: case.softcap.unwrap_or(0.0),
+            alibi_slopes: asked(case.alibi, "alibi_slopes").then(|| file.f32s("alibi_slopes")).transpose()?,
+            bias: asked(case.bias, "bias").then(|| file.f32s_of_rank("bias")).transpose()?,
+            sinks: asked(case.sinks, "sinks").then(|| file.f32s_of_rank("sinks")).transpose()?,
+        };
+        Ok(LoadedCase { case, file, owned })
     }
 }
 
-/// Whether a path given by a manifest stays in the manifest's folder.
-fn is_inside(path: &str) -> bool {
-    Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-}
-
-/// `array` with as many axes as `D`.
-fn of_rank<D: Dimension>(
-    file: &TensorFile,
-    name: &str,
-    array: ArrayD<f32>,
-) -> Result<ndarray::Array<f32, D>, FileError> {
-    let found = format!("shape {:?}", array.shape());
-    let wanted = D::NDIM.map_or("any rank".into(), |rank| format!("rank {rank}"));
-    array.into_dimensionality().or_else(|_| file.error(name, found, wanted))
+/// The path of a pack's file, which no symbolic link may lead out of the pack.
+fn inside(dir: &Path, name: &str) -> Result<PathBuf, FileError> {
+    let path = dir.join(name);
+    let followed =
+        |path: &Path| fs::canonicalize(path).map_err(|cause| FileError::Io { file: path.display().to_string(), cause });
+    let target = followed(&path)?;
+    if target.starts_with(followed(dir)?) {
+        return Ok(path);
+    }
+    let found = format!("a symbolic link to {}", target.display());
+    format_error(&path.display().to_string(), found, "a file inside the pack")
 }
 
 /// A case with its tensors in memory.
@@ -138,52 +142,16 @@ fn of_rank<D: Dimension>(
 pub struct LoadedCase<'a> {
     case: &'a Case,
     file: TensorFile,
-    k_lens: Vec<i32>,
-    cu_seqlens_q: Vec<i32>,
-    cu_seqlens_k: Vec<i32>,
-    alibi_slopes: Option<ArrayD<f32>>,
-    bias: Option<Array4<f32>>,
-    sinks: Option<Array1<f32>>,
+    owned: OwnedProblem,
 }
 
 impl LoadedCase<'_> {
     /// The attention problem that the case poses.
     ///
     /// # Errors
-    /// [`PackError`] if a tensor is missing or they do not fit together.
+    /// [`PackError`] if the tensors do not fit together.
     pub fn problem(&self) -> Result<Problem<'_>, PackError> {
-        let case = self.case;
-        let options = Options {
-            scale: case.scale,
-            mask: self.mask(),
-            softcap: case.softcap.unwrap_or(0.0),
-            alibi_slopes: self.alibi_slopes.as_ref().map(|slopes| slopes.view()),
-            bias: self.bias.as_ref().map(|bias| bias.view()),
-            sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
-        };
-        let (q, k, v) = (self.file.tensor("q")?, self.file.tensor("k")?, self.file.tensor("v")?);
-        let batch = match case.family.as_str() {
-            "kvlen" => Batch::KeyLens(&self.k_lens),
-            "varlen" => Batch::Packed { cu_seqlens_q: &self.cu_seqlens_q, cu_seqlens_k: &self.cu_seqlens_k },
-            _ => Batch::Dense,
-        };
-        Problem::new(q.view(), Kv::Contiguous { k: k.view(), v: v.view() }, batch, options)
-            .map_err(|cause| PackError::Problem { file: self.file.file.clone(), cause })
-    }
-
-    /// Causal is a right side of 0 and leaves the left as it is.
-    fn mask(&self) -> Mask {
-        let CaseMask { causal, window } = self.case.mask;
-        match (causal, window.unwrap_or((None, None))) {
-            (true, (left, _)) => match Mask::window(left.unwrap_or(-1), 0) {
-                Mask::Window { left: None, .. } => Mask::Causal,
-                window => window,
-            },
-            (false, (left, right)) => match Mask::window(left.unwrap_or(-1), right.unwrap_or(-1)) {
-                Mask::Window { left: None, right: None } => Mask::Full,
-                window => window,
-            },
-        }
+        self.owned.try_problem().map_err(|cause| PackError::Problem { file: self.file.file.clone(), cause })
     }
 
     /// Runs the case and judges the result.

@@ -3,14 +3,15 @@
 //! A [`Spec`] is a small plain value that proptest draws and shrinks; [`Spec::build`] fills it with seeded numbers. So a
 //! counterexample shrinks in its lengths and options, and prints as one line that can be pasted into a test.
 
-use crate::layout::Layout;
-use attention::{Batch, DType, Kv, Mask, Options, Problem, Tensor};
-use ndarray::{Array1, Array4, ArrayD, Axis, IxDyn};
+use crate::{Layout, OwnedBatch, OwnedProblem};
+use attention::{DType, Mask};
+use ndarray::{ArrayD, Axis, IxDyn};
 use proptest::prelude::*;
 use proptest::sample::select;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::StandardNormal;
+use std::iter;
 
 /// A problem in numbers: everything but the tensors' contents, which follow from `seed`.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,11 +32,11 @@ pub struct Spec {
     pub dtype: DType,
     /// Memory layouts of q, k and v.
     pub layouts: [Layout; 3],
-    /// As [`Options::mask`].
+    /// As [`Options::mask`](attention::Options::mask).
     pub mask: Mask,
-    /// As [`Options::scale`].
+    /// As [`Options::scale`](attention::Options::scale).
     pub scale: Option<f64>,
-    /// As [`Options::softcap`].
+    /// As [`Options::softcap`](attention::Options::softcap).
     pub softcap: f64,
     /// ALiBi slopes for each head, or for each sequence and head.
     pub alibi: Option<AlibiKind>,
@@ -51,14 +52,14 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// How sequences lie in the tensors, as [`Batch`].
+/// How sequences lie in the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchKind {
-    /// [`Batch::Dense`].
+    /// [`Batch::Dense`](attention::Batch::Dense).
     Dense,
-    /// [`Batch::KeyLens`], with two rows of padding behind the longest.
+    /// [`Batch::KeyLens`](attention::Batch::KeyLens), with two rows of padding behind the longest.
     KeyLens,
-    /// [`Batch::Packed`], with a tail of three rows that belong to no sequence.
+    /// [`Batch::Packed`](attention::Batch::Packed), with a tail of three rows that belong to no sequence.
     Packed,
 }
 
@@ -85,21 +86,6 @@ pub enum Magnitude {
     Outliers,
     /// All keys of a head equal: every visible key weighs the same.
     EqualKeys,
-}
-
-/// Owned tensors and options, from which [`OwnedProblem::problem`] borrows.
-#[derive(Clone, Debug)]
-pub struct OwnedProblem {
-    spec: Spec,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_lens: Vec<i32>,
-    cu_seqlens_q: Vec<i32>,
-    cu_seqlens_k: Vec<i32>,
-    alibi_slopes: Option<ArrayD<f32>>,
-    bias: Option<Array4<f32>>,
-    sinks: Option<Array1<f32>>,
 }
 
 /// Any problem that the CPU rungs take.
@@ -253,14 +239,6 @@ impl Spec {
         }
         self.poison_unused(&mut q, &mut k, &mut v);
         let batch = self.lengths.len();
-        let offsets = |of: fn(&(usize, usize)) -> usize| {
-            let mut offsets = vec![0];
-            offsets.extend(self.lengths.iter().scan(0, |end, length| {
-                *end += of(length) as i32;
-                Some(*end)
-            }));
-            offsets
-        };
         let mut sample = |shape: &[usize], f: &mut dyn FnMut(f64) -> f32| normal(&mut rng, shape).mapv(f);
         let alibi_slopes = self.alibi.map(|kind| match kind {
             AlibiKind::PerHead => sample(&[self.heads()], &mut |x| (x.abs() / 4.0) as f32),
@@ -281,17 +259,22 @@ impl Spec {
         });
         let [q, k, v] = [(q, self.layouts[0]), (k, self.layouts[1]), (v, self.layouts[2])]
             .map(|(values, layout)| layout.store(&values, self.dtype));
-        OwnedProblem {
-            spec: self.clone(),
-            q,
-            k,
-            v,
-            k_lens: self.lengths.iter().map(|l| l.1 as i32).collect(),
-            cu_seqlens_q: offsets(|l| l.0),
-            cu_seqlens_k: offsets(|l| l.1),
-            alibi_slopes,
-            bias,
-            sinks,
+        let (scale, mask, softcap, batch) = (self.scale, self.mask, self.softcap, self.owned_batch());
+        OwnedProblem { q, k, v, batch, scale, mask, softcap, alibi_slopes, bias, sinks }
+    }
+
+    fn owned_batch(&self) -> OwnedBatch {
+        let offsets = |of: fn(&(usize, usize)) -> usize| {
+            let ends = self.lengths.iter().scan(0, |end, length| {
+                *end += of(length) as i32;
+                Some(*end)
+            });
+            iter::once(0).chain(ends).collect()
+        };
+        match self.batch {
+            BatchKind::Dense => OwnedBatch::Dense,
+            BatchKind::KeyLens => OwnedBatch::KeyLens(self.lengths.iter().map(|l| l.1 as i32).collect()),
+            BatchKind::Packed => OwnedBatch::Packed { cu_seqlens_q: offsets(|l| l.0), cu_seqlens_k: offsets(|l| l.1) },
         }
     }
 
@@ -312,32 +295,5 @@ impl Spec {
                 }
             }
         }
-    }
-}
-
-impl OwnedProblem {
-    /// What it was built from.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// The problem, borrowing the tensors through their layouts.
-    pub fn problem(&self) -> Problem<'_> {
-        let [q, k, v] =
-            [(&self.q, 0), (&self.k, 1), (&self.v, 2)].map(|(tensor, which)| self.spec.layouts[which].view(tensor));
-        let batch = match self.spec.batch {
-            BatchKind::Dense => Batch::Dense,
-            BatchKind::KeyLens => Batch::KeyLens(&self.k_lens),
-            BatchKind::Packed => Batch::Packed { cu_seqlens_q: &self.cu_seqlens_q, cu_seqlens_k: &self.cu_seqlens_k },
-        };
-        let options = Options {
-            scale: self.spec.scale,
-            mask: self.spec.mask,
-            softcap: self.spec.softcap,
-            alibi_slopes: self.alibi_slopes.as_ref().map(|slopes| slopes.view()),
-            bias: self.bias.as_ref().map(|bias| bias.view()),
-            sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
-        };
-        Problem::new(q, Kv::Contiguous { k, v }, batch, options).expect("a spec describes a sound problem")
     }
 }

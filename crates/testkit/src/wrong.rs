@@ -1,9 +1,11 @@
 //! Tests of tests: a check is worth something if it rejects a wrong variant.
 
+use crate::{check, config, problems::problems};
 use attention::{Attention, AttentionError, Head, OutputMut, Problem};
 use ndarray::{Array1, Array2};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use std::fmt::Debug;
 
 /// Asserts that `check` fails on one of the first `within` inputs of `strategy`, drawn from a fixed seed.
 ///
@@ -27,6 +29,29 @@ pub fn assert_caught<S: Strategy>(
         Err(TestError::Fail(..)) => {}
         Ok(()) => panic!("the wrong variant \"{name}\" passes {within} checks"),
         Err(TestError::Abort(reason)) => panic!("the checks of \"{name}\" gave up: {reason}"),
+    }
+}
+
+/// What a variant with faults to choose from does to one head: o `[q_len, d_v]` and lse `[q_len]`.
+pub type Faulty<F> = fn(&Head, F) -> (Array2<f32>, Array1<f32>);
+
+/// Asserts that [`check`] rejects `head` with this fault on one of the first 200 [`problems`].
+///
+/// # Panics
+/// As [`assert_caught`].
+pub fn assert_fault_caught<F: Copy + Debug + Send + Sync>(head: Faulty<F>, fault: F) {
+    let variant = Variant::new("variant", move |one: &Head| head(one, fault));
+    assert_caught(&format!("{fault:?}"), 200, problems(), |spec| check(&variant, &spec));
+}
+
+/// Asserts that [`check`] passes `head` with `none`, the lack of a fault: what rejects the faults rejects nothing else.
+///
+/// # Panics
+/// If the control is wrong on one of the [`problems`].
+pub fn assert_control_passes<F: Copy + Send + Sync>(head: Faulty<F>, none: F) {
+    let control = Variant::new("control", move |one: &Head| head(one, none));
+    if let Err(error) = TestRunner::new(config()).run(&problems(), |spec| check(&control, &spec)) {
+        panic!("{error}");
     }
 }
 

@@ -41,7 +41,7 @@ fn array(rows: &[Vec<f32>]) -> Array2<f32> {
 
 /// p and lse of a row by the definition, in f64.
 fn truth(s: &[f32], sink: f32) -> (Vec<f64>, f64) {
-    let row = RowTruth::of(s.iter().map(|&s| (f64::from(s), 0.0)));
+    let row = RowTruth::of(&s.iter().map(|&s| (s, 0.0)).collect::<Vec<_>>());
     let whole = row.l + (f64::from(sink) - row.m).exp();
     let p = s.iter().map(|&s| if row.l == 0.0 { 0.0 } else { (f64::from(s) - row.m).exp() / whole });
     (p.collect(), row.lse())
@@ -119,7 +119,7 @@ pub(crate) fn scores_are_products(
     let mut s = Array2::from_elem((case.q.len(), case.keys.len()), CANARY);
     case.with(|problem| scores(&problem.head(0, 0), s.view_mut()));
     for ((i, j), &s) in s.indexed_iter() {
-        let (q, k, wanted) = (case.q[i], case.keys[j].0, case.score(i, j));
+        let (q, k, wanted) = (case.q[i], case.keys[j].0, f64::from(case.score(i, j)));
         let why = if case.sees(i, j) { "they are visible to each other" } else { "the causal mask hides the key" };
         prop_assert!(close(s, wanted), "S[{i}, {j}] of q {q} and k {k} is {s}, wanted {wanted}: {why}");
     }

@@ -24,13 +24,9 @@ pub(crate) fn keys() -> impl Strategy<Value = Keys> {
     prop_oneof![4 => prop::collection::vec(key(), 0..=5), 1 => prop::collection::vec(key(), 6..=30)]
 }
 
-fn truth(keys: &[(f32, f32)]) -> RowTruth {
-    RowTruth::of(keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))))
-}
-
 /// The state over keys, by the definition.
 pub(crate) fn state(keys: &[(f32, f32)]) -> State {
-    let RowTruth { m, l, o } = truth(keys);
+    let RowTruth { m, l, o } = RowTruth::of(keys);
     State { m: m as f32, l: l as f32, o: array![o as f32] }
 }
 
@@ -65,7 +61,7 @@ pub(crate) fn rescale_changes_the_reference_alone(
     keys: &[(f32, f32)],
     rise: f32,
 ) -> Result<(), TestCaseError> {
-    let old = truth(keys);
+    let old = RowTruth::of(keys);
     let mut found = state(keys);
     let m = if found.l == 0.0 { rise } else { found.m + rise };
     let before = shown(&found);
@@ -86,7 +82,7 @@ pub(crate) fn push_adds_one_key(
     let v_stored = if s == f32::NEG_INFINITY { f32::NAN } else { v };
     push(&mut found, s, array![v_stored].view());
     let all = [keys, &[(s, v)]].concat();
-    same(&format!("{before} and a key with score {s} and value {v_stored}"), &found, truth(&all))
+    same(&format!("{before} and a key with score {s} and value {v_stored}"), &found, RowTruth::of(&all))
 }
 
 /// o divided by l with the sink in it, and `m + ln l`.
@@ -95,7 +91,7 @@ pub(crate) fn finish_divides_once(
     keys: &[(f32, f32)],
     sink: f32,
 ) -> Result<(), TestCaseError> {
-    let row = truth(keys);
+    let row = RowTruth::of(keys);
     let before = state(keys);
     let (o, lse) = finish(before.clone(), sink);
     let share = if row.l == 0.0 { 0.0 } else { row.l / (row.l + (f64::from(sink) - row.m).exp()) };
@@ -119,8 +115,8 @@ pub(crate) fn merge_is_the_union(
         merge(&mut merged, b);
         merged
     };
-    let all = truth(&[a, b, c].concat());
-    let both = truth(&[a, b].concat());
+    let all = RowTruth::of(&[a, b, c].concat());
+    let both = RowTruth::of(&[a, b].concat());
     let (a, b, c) = (state(a), state(b), state(c));
     let what = format!("{} merged with {}", shown(&a), shown(&b));
     same(&what, &merged(&a, &b), both)?;
@@ -150,7 +146,7 @@ pub(crate) fn a_partial_is_its_row(
     from_partial: impl Fn(ArrayView1<f32>, f32) -> State,
     keys: &[(f32, f32)],
 ) -> Result<(), TestCaseError> {
-    let row = truth(keys);
+    let row = RowTruth::of(keys);
     let (o, lse) = (row.output() as f32, row.lse() as f32);
     let found = from_partial(array![o].view(), lse);
     same_row(&format!("the partial (o {o}, lse {lse}) and its row"), &found, &state(keys))?;

@@ -7,7 +7,7 @@ use online_softmax::OnlineSoftmax;
 use proptest::prelude::*;
 use proptest::sample::select;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, by_hand, check_by_hand, must};
+use testkit::{ByHand, Row, by_hand, check_by_hand, must, rows};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 

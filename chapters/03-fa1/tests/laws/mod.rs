@@ -3,39 +3,10 @@
 
 use crate::subject::{Blocks, Running};
 use attention::{Attention, AttentionError, Head, Options, Output, Problem, RowsMut, Traffic, TrafficMeter};
-use ndarray::{Array1, Array2, Array4, ArrayViewMut1, ArrayViewMut2, array};
+use ndarray::{Array2, Array4, ArrayViewMut1, ArrayViewMut2, array};
 use proptest::prelude::*;
 use testkit::problems::Spec;
-use testkit::{ByHand, RowTruth, close};
-
-/// One row at one step: the scores and values before this tile, and those of the tile.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    /// `(score, value)` of the keys so far.
-    pub(crate) before: Vec<(f32, f32)>,
-    /// The scores of the tile.
-    pub(crate) tile: Vec<f32>,
-}
-
-/// One to three rows that share a tile of one to four keys; some keys hidden, some scores far above the others.
-pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
-    let score = || {
-        prop_oneof![
-            6 => (-3i16..=3).prop_map(f32::from),
-            2 => Just(f32::NEG_INFINITY),
-            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
-        ]
-    };
-    (1usize..=3, 1usize..=4).prop_flat_map(move |(rows, keys)| {
-        let before = prop::collection::vec((score(), (-3i16..=3).prop_map(f32::from)), 0..=3);
-        let tile = prop::collection::vec(score(), keys..=keys);
-        prop::collection::vec((before, tile).prop_map(|(before, tile)| Row { before, tile }), rows..=rows)
-    })
-}
-
-fn truth(keys: &[(f32, f32)]) -> RowTruth {
-    RowTruth::of(keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))))
-}
+use testkit::{ByHand, Row, RowTruth, close, update_is_the_listings};
 
 /// `B_c = floor(M / 4 d)`, `B_r = min(B_c, d)`: four tiles that fit, and an error that says how much is wanted.
 pub(crate) fn blocks_are_line_1(
@@ -60,41 +31,12 @@ pub(crate) fn blocks_are_line_1(
     Ok(())
 }
 
-/// After lines 10 to 13, s, o, l and m are the listing's, row by row.
+/// After lines 10 to 13, s, o, l and m are the listing's, row by row: o and the weights are divided by l at every step.
 pub(crate) fn update_is_lines_10_to_13(
     update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
     rows: &[Row],
 ) -> Result<(), TestCaseError> {
-    let before: Vec<RowTruth> = rows.iter().map(|row| truth(&row.before)).collect();
-    let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
-    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| before[r].output() as f32);
-    let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
-    let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
-    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
-    for (r, (row, old)) in rows.iter().zip(&before).enumerate() {
-        let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
-        let new = truth(&[row.before.as_slice(), &tile].concat());
-        let seen_any = new.l != 0.0;
-        let share = |s: f32| if seen_any { (f64::from(s) - new.m).exp() / new.l } else { 0.0 };
-        let weights: Vec<f64> = row.tile.iter().map(|&s| share(s)).collect();
-        let kept = if old.l == 0.0 { 0.0 } else { old.l * (old.m - new.m).exp() / new.l };
-        let wanted_o = old.output() * kept;
-        let at = format!(
-            "row {r} of {}, before (m {}, l {}, o {}), tile scores {:?}",
-            rows.len(),
-            old.m,
-            old.l,
-            old.output(),
-            row.tile
-        );
-        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
-        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
-        let found = s.row(r).to_vec();
-        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
-        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
-        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
-    }
-    Ok(())
+    update_is_the_listings(update, rows, |row| row.l)
 }
 
 /// After the two loops every row knows all its keys, and the meter has counted lines 2 to 15.
@@ -150,7 +92,7 @@ pub(crate) fn finish_is_one_more_pass(
     keys: &[Vec<(f32, f32)>],
     sink: f32,
 ) -> Result<(), TestCaseError> {
-    let rows: Vec<RowTruth> = keys.iter().map(|keys| truth(keys)).collect();
+    let rows: Vec<RowTruth> = keys.iter().map(|keys| RowTruth::of(keys)).collect();
     let n = rows.len();
     let tensor = Array4::<f32>::zeros((1, 1, n, 1));
     let sinks = array![sink];

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::num::NonZeroUsize;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, by_hand, check_by_hand, must};
+use testkit::{ByHand, Row, by_hand, check_by_hand, must, rows};
 
 /// Fast memories from little more than one row and one key of 128 channels to the default.
 fn fast_memory() -> impl Strategy<Value = usize> {

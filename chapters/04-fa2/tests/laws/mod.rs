@@ -3,41 +3,12 @@
 
 use crate::subject::Tiles;
 use attention::{Attention, AttentionError, Head, Problem, Traffic, TrafficMeter};
-use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, array};
+use ndarray::{ArrayViewMut1, ArrayViewMut2, array};
 use online_softmax::State;
 use proptest::prelude::*;
 use std::ops::Range;
 use testkit::problems::Spec;
-use testkit::{ByHand, RowTruth, close};
-
-/// One row at one step: the scores and values before this tile, and those of the tile.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    /// `(score, value)` of the keys so far.
-    pub(crate) before: Vec<(f32, f32)>,
-    /// The scores of the tile.
-    pub(crate) tile: Vec<f32>,
-}
-
-/// One to three rows that share a tile of one to four keys; some keys hidden, some scores far above the others.
-pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
-    let score = || {
-        prop_oneof![
-            6 => (-3i16..=3).prop_map(f32::from),
-            2 => Just(f32::NEG_INFINITY),
-            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
-        ]
-    };
-    (1usize..=3, 1usize..=4).prop_flat_map(move |(rows, keys)| {
-        let before = prop::collection::vec((score(), (-3i16..=3).prop_map(f32::from)), 0..=3);
-        let tile = prop::collection::vec(score(), keys..=keys);
-        prop::collection::vec((before, tile).prop_map(|(before, tile)| Row { before, tile }), rows..=rows)
-    })
-}
-
-fn truth(keys: &[(f32, f32)]) -> RowTruth {
-    RowTruth::of(keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))))
-}
+use testkit::{ByHand, Row, RowTruth, close, update_is_the_listings};
 
 /// Tiles that fill the memory and no more, with a quarter for k and v, and an error that says how much is wanted.
 pub(crate) fn tiles_fill_the_memory(
@@ -81,39 +52,12 @@ pub(crate) fn tiles_cover_the_keys<I: Iterator<Item = Range<usize>>>(
     Ok(())
 }
 
-/// After lines 9 and 10, s, o, l and m are the listing's, row by row.
+/// After lines 9 and 10, s, o, l and m are the listing's, row by row: nothing is divided.
 pub(crate) fn update_is_lines_9_and_10(
     update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
     rows: &[Row],
 ) -> Result<(), TestCaseError> {
-    let before: Vec<RowTruth> = rows.iter().map(|row| truth(&row.before)).collect();
-    let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
-    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| before[r].o as f32);
-    let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
-    let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
-    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
-    for (r, (row, old)) in rows.iter().zip(&before).enumerate() {
-        let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
-        let new = truth(&[row.before.as_slice(), &tile].concat());
-        let weight = |s: f32| if new.l == 0.0 { 0.0 } else { (f64::from(s) - new.m).exp() };
-        let weights: Vec<f64> = row.tile.iter().map(|&s| weight(s)).collect();
-        let wanted_o = if old.l == 0.0 { 0.0 } else { old.o * (old.m - new.m).exp() };
-        let at = format!(
-            "row {r} of {}, before (m {}, l {}, o {}), tile scores {:?}",
-            rows.len(),
-            old.m,
-            old.l,
-            old.o,
-            row.tile
-        );
-        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
-        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
-        let found = s.row(r).to_vec();
-        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
-        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
-        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
-    }
-    Ok(())
+    update_is_the_listings(update, rows, |_| 1.0)
 }
 
 fn same(at: &str, found: &State, wanted: RowTruth) -> Result<(), TestCaseError> {
@@ -159,7 +103,7 @@ pub(crate) fn merge_is_row_by_row(
     rows: &[Row],
 ) -> Result<(), TestCaseError> {
     let state = |keys: &[(f32, f32)]| {
-        let RowTruth { m, l, o } = truth(keys);
+        let RowTruth { m, l, o } = RowTruth::of(keys);
         State { m: m as f32, l: l as f32, o: array![o as f32] }
     };
     let tile = |row: &Row| row.tile.iter().zip(1u8..).map(|(&s, v)| (s, f32::from(v))).collect::<Vec<_>>();
@@ -171,7 +115,7 @@ pub(crate) fn merge_is_row_by_row(
     for (r, row) in rows.iter().enumerate() {
         let all = [row.before.as_slice(), &tile(row), &[(row.tile[0], -2.0)]].concat();
         let at = format!("row {r} of {} from parts {:?}, {:?} and {:?}", rows.len(), first[r], second[r], third[r]);
-        same(&at, &found[r], truth(&all))?;
+        same(&at, &found[r], RowTruth::of(&all))?;
     }
     let alone = merge(vec![first.clone()]);
     prop_assert!(alone == first, "one part {first:?} merges to {alone:?}, wanted itself");

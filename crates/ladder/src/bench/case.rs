@@ -3,7 +3,8 @@
 use crate::registry::{RUNGS, Rung, Settings};
 use attention::{Attention, DType, Mask};
 use std::fmt;
-use testkit::problems::{OwnedProblem, Spec};
+use testkit::OwnedProblem;
+use testkit::problems::Spec;
 
 /// Seed of all inputs: two people who measure a case measure the same numbers.
 const SEED: u64 = 14;

@@ -5,11 +5,12 @@
 
 use super::{FileError, FileTensor, Source, TensorFile, byte_len, decode, encode, format_error, tensor_error};
 use safetensors::tensor::{Dtype, View};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
+use serde::de::{IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
@@ -23,8 +24,8 @@ const DTYPES: [Dtype; 7] = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16, Dty
 struct Header {
     #[serde(rename = "__metadata__", default)]
     metadata: HashMap<String, String>,
-    #[serde(flatten)]
-    tensors: BTreeMap<String, Entry>,
+    #[serde(flatten, deserialize_with = "entries")]
+    tensors: Vec<(String, Entry)>,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +33,21 @@ struct Entry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (u64, u64),
+}
+
+/// The entries of a JSON object, with no second one of a name lost, as a map would lose it.
+fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Entry)>, D::Error> {
+    struct Entries;
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Vec<(String, Entry)>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("tensors by name")
+        }
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            std::iter::from_fn(|| map.next_entry().transpose()).collect()
+        }
+    }
+    from.deserialize_map(Entries)
 }
 
 /// Reads all tensors of a safetensors file.
@@ -60,7 +76,11 @@ fn read(mut source: Source<impl Read>) -> Result<TensorFile, FileError> {
     let header: Header = serde_json::from_slice(&header)
         .or_else(|error| format_error(&source.file, error, "a safetensors header in JSON"))?;
 
-    let mut entries: Vec<(String, Entry)> = header.tensors.into_iter().collect();
+    let mut names = BTreeSet::new();
+    if let Some((name, _)) = header.tensors.iter().find(|(name, _)| !names.insert(name)) {
+        return tensor_error(&source.file, name, "two tensors of that name", "one");
+    }
+    let mut entries = header.tensors;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let mut places = Vec::new();
     let mut end = 0;

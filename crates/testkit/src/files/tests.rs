@@ -138,6 +138,12 @@ fn errors_name_file_tensor_found_and_wanted() {
             &[],
             "tensor \"q\": found shape [0,",
         ),
+        // A JSON map would keep the last of two, and read the file as sound.
+        (
+            r#"{"q":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"q":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}"#,
+            &[0; 4],
+            "tensor \"q\": found two tensors of that name, wanted one",
+        ),
         (r#"{"q":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, &[0; 4], "wanted a safetensors header in JSON"),
         ("[]", &[], "wanted a safetensors header in JSON"),
     ] {

@@ -1,8 +1,16 @@
 //! What a pack's manifest says about its cases. Fields that are not used are not read.
 
 use crate::files::{FileError, TensorFile};
+use attention::Mask;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+/// How sequences can lie in a case's tensors.
+const FAMILIES: [&str; 5] = ["dense", "kvlen", "varlen", "paged", "mla"];
+
+/// The element types that q, k and v of a case can have.
+const DTYPES: [&str; 5] = ["F16", "BF16", "F32", "F64", "FP8"];
 
 /// One case of a pack, as the manifest describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,7 +65,31 @@ pub struct CaseMask {
     pub window: Option<(Option<i64>, Option<i64>)>,
 }
 
+impl CaseMask {
+    /// Causal is a right side of 0 and leaves the left as it is.
+    pub(super) fn mask(self) -> Mask {
+        let (left, right) = self.window.unwrap_or((None, None));
+        let right = if self.causal { Some(0) } else { right };
+        match Mask::window(left.unwrap_or(-1), right.unwrap_or(-1)) {
+            Mask::Window { left: None, right: None } => Mask::Full,
+            Mask::Window { left: None, .. } if self.causal => Mask::Causal,
+            window => window,
+        }
+    }
+}
+
 impl Case {
+    /// What of the entry no pack can have, and what was wanted, if something is.
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if !Path::new(&self.file).components().all(stays) {
+            return Some((format!("file {:?}", self.file), "a path inside the pack".into()));
+        }
+        let known: [(_, _, &[&str]); 2] = [("family", &self.family, &FAMILIES), ("dtype", &self.dtype, &DTYPES)];
+        let (what, found, known) = known.into_iter().find(|(_, found, known)| !known.contains(&found.as_str()))?;
+        Some((format!("{what} {found:?}"), format!("one of {}", known.join(", "))))
+    }
+
     /// Why nothing can run this case yet, if so.
     pub fn unsupported(&self) -> Option<String> {
         match (self.family.as_str(), self.dtype.as_str()) {

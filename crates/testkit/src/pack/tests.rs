@@ -2,7 +2,7 @@ use super::*;
 use crate::files::tests::Folder;
 use crate::files::{FileTensor, write_safetensors};
 use attention::oracle::{Oracle, truth};
-use attention::{Attention, OutputMut, Tensor};
+use attention::{Attention, Mask, OutputMut, Tensor};
 use ndarray::{Array, arr1};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -34,8 +34,12 @@ const MINIMAL: &str = r#"{"cases": [{"name": "a", "family": "kvlen", "dtype": "F
     "alibi_slopes": null, "sink_logits": null}]}"#;
 
 fn pack(folder: &Folder, manifest: &str, tensors: &BTreeMap<String, FileTensor>) -> Pack {
-    fs::write(folder.join("manifest.json"), manifest).unwrap();
     write_safetensors(&folder.join("a.safetensors"), tensors, &HashMap::new()).unwrap();
+    pack_at(folder, manifest)
+}
+
+fn pack_at(folder: &Folder, manifest: &str) -> Pack {
+    fs::write(folder.join("manifest.json"), manifest).unwrap();
     Pack::open(&folder.0).unwrap()
 }
 
@@ -169,14 +173,14 @@ fn masks_are_read_as_flash_attention_means_them() {
     ] {
         let manifest = MINIMAL.replace(r#""poison": "nan""#, &format!(r#""mask": {json}"#));
         let pack = pack(&folder, &manifest, &padded_tensors());
-        assert_eq!(pack.load(&pack.cases()[0]).unwrap().mask(), mask, "{json}");
+        assert_eq!(pack.load(&pack.cases()[0]).unwrap().problem().unwrap().options().mask, mask, "{json}");
     }
 }
 
 #[test]
 fn what_no_rung_takes_is_unsupported_unread() {
     let folder = Folder::new("unsupported");
-    for (from, to, reason) in [("kvlen", "mla", "mla"), ("kvlen", "ring", "ring"), ("F32", "FP8", "FP8")] {
+    for (from, to, reason) in [("kvlen", "mla", "mla"), ("kvlen", "paged", "paged"), ("F32", "FP8", "FP8")] {
         let pack = pack(&folder, &MINIMAL.replace(from, to), &BTreeMap::new());
         let report = run(&pack, &solve).unwrap();
         assert!(matches!(&report.status, Status::Unsupported(why) if why.contains(reason)), "{report:?}");
@@ -230,4 +234,48 @@ fn a_manifest_that_is_none_or_leaves_the_pack_is_an_error() {
         let message = Pack::open(&folder.0).unwrap_err().to_string();
         assert!(message.contains("wanted a path inside the pack") && message.contains("\"a\""), "{message}");
     }
+}
+
+#[test]
+fn a_misspelt_family_or_type_is_an_error_that_lists_the_known_ones() {
+    let folder = Folder::new("misspelt");
+    for (from, to, part) in [
+        ("kvlen", "kvlens", "family \"kvlens\" of case \"a\", wanted one of dense, kvlen, varlen, paged, mla"),
+        ("kvlen", "MLA", "family \"MLA\" of case \"a\""),
+        ("F32", "FP32", "dtype \"FP32\" of case \"a\", wanted one of F16, BF16, F32, F64, FP8"),
+    ] {
+        fs::write(folder.join("manifest.json"), MINIMAL.replace(from, to)).unwrap();
+        let message = Pack::open(&folder.0).unwrap_err().to_string();
+        assert!(message.contains("manifest.json: found") && message.contains(part), "{message}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_symbolic_link_may_not_lead_out_of_the_pack() {
+    use std::os::unix::fs::symlink;
+    let (folder, outside) = (Folder::new("links"), Folder::new("links-outside"));
+    let inner = pack(&folder, MINIMAL, &padded_tensors());
+    let (file, kept) = (folder.join("a.safetensors"), folder.join("kept.safetensors"));
+    fs::rename(&file, &kept).unwrap();
+    symlink("kept.safetensors", &file).unwrap();
+    assert_eq!(run(&inner, &solve).unwrap().status, Status::Pass, "a link within the pack");
+    let refused = |error: PackError, name: &str| {
+        let message = error.to_string();
+        assert!(matches!(error, PackError::File(FileError::Format { .. })), "{message}");
+        for part in [name, "found a symbolic link to", "links-outside", "wanted a file inside the pack"] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+    };
+    fs::rename(&kept, outside.join("kept.safetensors")).unwrap();
+    fs::remove_file(&file).unwrap();
+    symlink(outside.join("kept.safetensors"), &file).unwrap();
+    refused(run(&inner, &solve).unwrap_err(), "a.safetensors");
+    // A folder on the way may be the link too.
+    symlink(&outside.0, folder.join("deep")).unwrap();
+    let deep = pack_at(&folder, &MINIMAL.replace("a.safetensors", "deep/kept.safetensors"));
+    refused(run(&deep, &solve).unwrap_err(), "kept.safetensors");
+    fs::rename(folder.join("manifest.json"), outside.join("manifest.json")).unwrap();
+    symlink(outside.join("manifest.json"), folder.join("manifest.json")).unwrap();
+    refused(Pack::open(&folder.0).unwrap_err(), "manifest.json");
 }

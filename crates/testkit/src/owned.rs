@@ -1,0 +1,77 @@
+//! A problem that owns its tensors.
+
+use attention::{AttentionError, Batch, Kv, Mask, Options, Problem, Tensor};
+use ndarray::{Array1, Array4, ArrayD};
+
+/// Tensors with any strides, and options: what a [`Problem`] borrows.
+#[derive(Clone, Debug)]
+pub struct OwnedProblem {
+    /// Queries, `[batch, heads, q_len, d]`, or packed `[heads, total_q, d]`.
+    pub q: Tensor,
+    /// Keys, `[batch, kv_heads, kv_len, d]`, or packed `[kv_heads, total_k, d]`.
+    pub k: Tensor,
+    /// Values, as keys with d_v channels.
+    pub v: Tensor,
+    /// How sequences lie in the tensors.
+    pub batch: OwnedBatch,
+    /// As [`Options::scale`].
+    pub scale: Option<f64>,
+    /// As [`Options::mask`].
+    pub mask: Mask,
+    /// As [`Options::softcap`].
+    pub softcap: f64,
+    /// As [`Options::alibi_slopes`].
+    pub alibi_slopes: Option<ArrayD<f32>>,
+    /// As [`Options::bias`].
+    pub bias: Option<Array4<f32>>,
+    /// As [`Options::sinks`].
+    pub sinks: Option<Array1<f32>>,
+}
+
+/// A [`Batch`] that owns its lengths.
+#[derive(Clone, Debug)]
+pub enum OwnedBatch {
+    /// As [`Batch::Dense`].
+    Dense,
+    /// As [`Batch::KeyLens`].
+    KeyLens(Vec<i32>),
+    /// As [`Batch::Packed`].
+    Packed {
+        /// Row offsets in q.
+        cu_seqlens_q: Vec<i32>,
+        /// Row offsets in k and v.
+        cu_seqlens_k: Vec<i32>,
+    },
+}
+
+impl OwnedProblem {
+    /// The problem, if the tensors fit together.
+    ///
+    /// # Errors
+    /// As [`Problem::new`].
+    pub fn try_problem(&self) -> Result<Problem<'_>, AttentionError> {
+        let batch = match &self.batch {
+            OwnedBatch::Dense => Batch::Dense,
+            OwnedBatch::KeyLens(k_lens) => Batch::KeyLens(k_lens),
+            OwnedBatch::Packed { cu_seqlens_q, cu_seqlens_k } => Batch::Packed { cu_seqlens_q, cu_seqlens_k },
+        };
+        let options = Options {
+            scale: self.scale,
+            mask: self.mask,
+            softcap: self.softcap,
+            alibi_slopes: self.alibi_slopes.as_ref().map(|slopes| slopes.view()),
+            bias: self.bias.as_ref().map(|bias| bias.view()),
+            sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
+        };
+        let kv = Kv::Contiguous { k: self.k.view(), v: self.v.view() };
+        Problem::new(self.q.view(), kv, batch, options)
+    }
+
+    /// The problem, where the tensors are known to fit together, as those of a [`Spec`](crate::problems::Spec) do.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn problem(&self) -> Problem<'_> {
+        self.try_problem().expect("a sound problem")
+    }
+}

@@ -1,0 +1,66 @@
+//! Rows that meet a tile of keys, and what a tiled rung must make of them.
+
+use crate::{RowTruth, close};
+use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
+use proptest::prelude::*;
+
+/// One row at one step: the scores and values before this tile, and the scores of the tile.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// `(score, value)` of the keys so far.
+    pub before: Vec<(f32, f32)>,
+    /// The scores of the tile.
+    pub tile: Vec<f32>,
+}
+
+/// One to three rows that share a tile of one to four keys; some keys hidden, some scores far above the others.
+pub fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let score = || {
+        prop_oneof![
+            6 => (-3i16..=3).prop_map(f32::from),
+            2 => Just(f32::NEG_INFINITY),
+            1 => prop::sample::select(vec![40.0f32, -40.0, 1000.0]),
+        ]
+    };
+    (1usize..=3, 1usize..=4).prop_flat_map(move |(rows, keys)| {
+        let before = prop::collection::vec((score(), (-3i16..=3).prop_map(f32::from)), 0..=3);
+        let tile = prop::collection::vec(score(), keys..=keys);
+        prop::collection::vec((before, tile).prop_map(|(before, tile)| Row { before, tile }), rows..=rows)
+    })
+}
+
+/// After `update(s, o, l, m)`, l and m take in the tile, s holds its weights, and o what is left of the keys before; the
+/// product of weights and values is not added yet. o and the weights are kept divided by `divisor` of their row.
+///
+/// # Errors
+/// One of the four is something else.
+pub fn update_is_the_listings(
+    update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
+    rows: &[Row],
+    divisor: fn(&RowTruth) -> f64,
+) -> Result<(), TestCaseError> {
+    let before: Vec<RowTruth> = rows.iter().map(|row| RowTruth::of(&row.before)).collect();
+    // A row that has seen no key has l = 0, and nothing to divide.
+    let share = |x: f64, row: &RowTruth| if row.l == 0.0 { 0.0 } else { x / divisor(row) };
+    let kept: Vec<f64> = before.iter().map(|row| share(row.o, row)).collect();
+    let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
+    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| kept[r] as f32);
+    let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
+    let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
+    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
+    for (r, (row, old)) in rows.iter().zip(&before).enumerate() {
+        let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
+        let new = RowTruth::of(&[row.before.as_slice(), &tile].concat());
+        let weights: Vec<f64> = row.tile.iter().map(|&s| share((f64::from(s) - new.m).exp(), &new)).collect();
+        let wanted_o = share(old.o * (old.m - new.m).exp(), &new);
+        let (rows, o_old, scores) = (rows.len(), kept[r], &row.tile);
+        let at = format!("row {r} of {rows}, before (m {}, l {}, o {o_old}), tile scores {scores:?}", old.m, old.l);
+        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
+        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
+        let found = s.row(r).to_vec();
+        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
+        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
+        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
+    }
+    Ok(())
+}
