@@ -1,6 +1,6 @@
 //! The rung at the machine's limit computes what the plain one does, with each kind of vectors that this CPU has.
 
-use attention::{Attention, DType, Mask, Output, Problem, oracle};
+use attention::{Attention, DType, Mask, Output, Problem};
 use fa2::{Fa2, Fa2Simd, Simd};
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -2,7 +2,7 @@
 
 use crate::cli::{self, ClimbArgs};
 use crate::input::{Input, Shape, check_problem_memory};
-use crate::measure::{Measured, RUNS, Row, measure};
+use crate::measure::{Measured, Moved, RUNS, Row, measure};
 use crate::{format, report};
 use anyhow::{Context, Result, ensure};
 use attention::{AttentionError, Mask, Problem, Traffic};
@@ -108,8 +108,8 @@ impl Climb {
                 format::three_digits(m.gflops),
                 self.times_naive(m).map_or("-".into(), |times| format!("{}x", format::three_digits(times))),
                 format::bytes(m.peak_extra as f64),
-                format::bytes(m.traffic.total() as f64),
-                format::bytes(m.formula),
+                m.traffic.map_or("-".into(), |moved| format::bytes(moved.counted.total() as f64)),
+                m.traffic.map_or("-".into(), |moved| format::bytes(moved.formula)),
             ]),
             Err(AttentionError::Unsupported { what, .. }) => cells.push(format!("does not support {what}")),
             // What it is stands in the failures.
@@ -168,10 +168,12 @@ impl Climb {
                     value["gflops"] = json!(m.gflops);
                     value["times_naive"] = json!(self.times_naive(m));
                     value["peak_extra_bytes"] = json!(m.peak_extra);
-                    value["hbm_bytes"] = json!(m.traffic.total());
-                    value["hbm_read_bytes"] = json!(m.traffic.read);
-                    value["hbm_written_bytes"] = json!(m.traffic.written);
-                    value["formula_bytes"] = json!(m.formula);
+                    if let Some(Moved { counted, formula }) = m.traffic {
+                        value["hbm_bytes"] = json!(counted.total());
+                        value["hbm_read_bytes"] = json!(counted.read);
+                        value["hbm_written_bytes"] = json!(counted.written);
+                        value["formula_bytes"] = json!(formula);
+                    }
                 }
             }
             value

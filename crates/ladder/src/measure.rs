@@ -37,9 +37,16 @@ pub(crate) struct Measured {
     pub(crate) gflops: f64,
     /// Bytes allocated at once beyond inputs and outputs.
     pub(crate) peak_extra: usize,
+    /// By the meter and by the closed formula, if the rung counts.
+    pub(crate) traffic: Option<Moved>,
+}
+
+/// Bytes between slow and fast memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
     /// By the meter.
-    pub(crate) traffic: Traffic,
-    /// Bytes by the closed formula.
+    pub(crate) counted: Traffic,
+    /// By the closed formula.
     pub(crate) formula: f64,
 }
 
@@ -88,8 +95,7 @@ fn measure_rung(
     below: Option<&(&'static str, Output)>,
     bar: &ProgressBar,
 ) -> Result<(Measured, Output), AttentionError> {
-    let meter = TrafficMeter::default();
-    rung.build_metered(settings, &meter).forward(problem)?;
+    let traffic = moved(rung, problem, settings)?;
     bar.inc(1);
 
     let attention = rung.build(settings);
@@ -119,10 +125,16 @@ fn measure_rung(
         runs: times.len(),
         gflops: flops(problem) / seconds / 1e9,
         peak_extra,
-        traffic: meter.traffic(),
-        formula: rung.formula(problem, settings)?,
+        traffic,
     };
     Ok((measured, output))
+}
+
+fn moved(rung: &Rung, problem: &Problem, settings: Settings) -> Result<Option<Moved>, AttentionError> {
+    let Some(counts) = rung.counts() else { return Ok(None) };
+    let meter = TrafficMeter::default();
+    counts.build(settings, &meter).forward(problem)?;
+    Ok(Some(Moved { counted: meter.traffic(), formula: counts.formula(problem, settings)? }))
 }
 
 /// A progress bar for the oracle and for each rung; hidden where stderr is no terminal.

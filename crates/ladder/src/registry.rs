@@ -3,7 +3,7 @@
 use attention::oracle::Oracle;
 use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Problem, Traffic, TrafficMeter};
 use fa1::Fa1;
-use fa2::Fa2;
+use fa2::{Fa2, Fa2Simd};
 use naive::Naive;
 use online_softmax::OnlineSoftmax;
 
@@ -33,7 +33,14 @@ pub struct Rung {
     /// What it is, in a few words.
     pub summary: &'static str,
     build: fn(Settings) -> Box<dyn Attention>,
-    build_metered: for<'m> fn(Settings, &'m TrafficMeter) -> Box<dyn Attention + 'm>,
+    /// `None` where what moves is for the caches of the machine to decide.
+    counts: Option<Counts>,
+}
+
+/// How a rung's traffic is counted and predicted.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    build: for<'m> fn(Settings, &'m TrafficMeter) -> Box<dyn Attention + 'm>,
     traffic: fn(&Problem, Settings) -> Result<Traffic, AttentionError>,
     formula: fn(&Problem, Settings) -> Result<f64, AttentionError>,
 }
@@ -45,36 +52,51 @@ pub static RUNGS: &[Rung] = &[
         chapter: 1,
         summary: "S and P in full, three passes",
         build: |_| Box::new(Naive::default()),
-        build_metered: |_, meter| Box::new(Naive::with_meter(meter)),
-        traffic: |problem, _| Ok(naive::traffic(problem)),
-        formula: |problem, _| Ok(naive::formula(problem)),
+        counts: Some(Counts {
+            build: |_, meter| Box::new(Naive::with_meter(meter)),
+            traffic: |problem, _| Ok(naive::traffic(problem)),
+            formula: |problem, _| Ok(naive::formula(problem)),
+        }),
     },
     Rung {
         name: "online-softmax",
         chapter: 2,
         summary: "one pass over the keys, no score stored",
         build: |_| Box::new(OnlineSoftmax::default()),
-        build_metered: |_, meter| Box::new(OnlineSoftmax::with_meter(meter)),
-        traffic: |problem, _| Ok(online_softmax::traffic(problem)),
-        formula: |problem, _| Ok(online_softmax::formula(problem)),
+        counts: Some(Counts {
+            build: |_, meter| Box::new(OnlineSoftmax::with_meter(meter)),
+            traffic: |problem, _| Ok(online_softmax::traffic(problem)),
+            formula: |problem, _| Ok(online_softmax::formula(problem)),
+        }),
     },
     Rung {
         name: "fa1",
         chapter: 3,
         summary: "tiles sized to a fast memory, K/V in the outer loop",
         build: |settings| Box::new(Fa1::new(settings.fast_memory, NoMeter)),
-        build_metered: |settings, meter| Box::new(Fa1::new(settings.fast_memory, meter)),
-        traffic: |problem, settings| fa1::traffic(problem, settings.fast_memory),
-        formula: |problem, settings| fa1::formula(problem, settings.fast_memory),
+        counts: Some(Counts {
+            build: |settings, meter| Box::new(Fa1::new(settings.fast_memory, meter)),
+            traffic: |problem, settings| fa1::traffic(problem, settings.fast_memory),
+            formula: |problem, settings| fa1::formula(problem, settings.fast_memory),
+        }),
     },
     Rung {
         name: "fa2",
         chapter: 4,
         summary: "Q in the outer loop, one division at the end, parallel over the sequence",
         build: |settings| Box::new(Fa2::new(settings.fast_memory, NoMeter)),
-        build_metered: |settings, meter| Box::new(Fa2::new(settings.fast_memory, meter)),
-        traffic: |problem, settings| fa2::traffic(problem, &Fa2::new(settings.fast_memory, NoMeter)),
-        formula: |problem, settings| fa2::formula(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+        counts: Some(Counts {
+            build: |settings, meter| Box::new(Fa2::new(settings.fast_memory, meter)),
+            traffic: |problem, settings| fa2::traffic(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+            formula: |problem, settings| fa2::formula(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+        }),
+    },
+    Rung {
+        name: "fa2-simd",
+        chapter: 4,
+        summary: "the same on the vector units of the CPU",
+        build: |_| Box::new(Fa2Simd::default()),
+        counts: None,
     },
 ];
 
@@ -94,9 +116,16 @@ impl Rung {
         (self.build)(settings)
     }
 
+    /// How its traffic is counted, if it is.
+    pub fn counts(&self) -> Option<&Counts> {
+        self.counts.as_ref()
+    }
+}
+
+impl Counts {
     /// The rung, ready to run with its traffic counted.
-    pub fn build_metered<'m>(&self, settings: Settings, meter: &'m TrafficMeter) -> Box<dyn Attention + 'm> {
-        (self.build_metered)(settings, meter)
+    pub fn build<'m>(&self, settings: Settings, meter: &'m TrafficMeter) -> Box<dyn Attention + 'm> {
+        (self.build)(settings, meter)
     }
 
     /// The traffic of the algorithm by its own exact count: what a metered run counts.
@@ -125,7 +154,8 @@ mod tests {
         for (place, entry) in RUNGS.iter().enumerate() {
             assert_eq!(entry.build(Settings::default()).name(), entry.name);
             let meter = TrafficMeter::default();
-            assert_eq!(entry.build_metered(Settings::default(), &meter).name(), entry.name);
+            let metered = entry.counts().map(|counts| counts.build(Settings::default(), &meter).name());
+            assert!(metered.is_none_or(|name| name == entry.name));
             assert!(RUNGS[..place].iter().all(|other| other.name != entry.name && other.chapter <= entry.chapter));
             assert_ne!(entry.name, ORACLE);
         }

@@ -60,10 +60,10 @@ pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbA
 }
 
 fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) -> Result<String> {
-    let speed = series(points, |m| m.gflops);
-    let memory = series(points, |m| m.peak_extra as f64);
-    let counted = series(points, |m| m.traffic.total() as f64).into_iter().map(|line| Series { width: 0, ..line });
-    let predicted = series(points, |m| m.formula).into_iter().map(|line| Series { width: 1, dot: 0, ..line });
+    let speed = series(points, |m| Some(m.gflops));
+    let memory = series(points, |m| Some(m.peak_extra as f64));
+    let counted = series(points, |m| Some(m.traffic?.counted.total() as f64)).into_iter().map(|line| Series { width: 0, ..line });
+    let predicted = series(points, |m| Some(m.traffic?.formula)).into_iter().map(|line| Series { width: 1, dot: 0, ..line });
     let traffic = counted.chain(predicted).collect();
     let mut html = page::head("A climb of the ladder");
     writeln!(html, "<p>{}</p>", page::escape(&climb.used))?;
@@ -96,11 +96,11 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
 }
 
 /// A line for each rung: `value` over N. A logarithmic axis has no 0, so a rung that needs nothing sits at 1.
-fn series(points: &[Point], value: fn(&Measured) -> f64) -> Vec<Series> {
+fn series(points: &[Point], value: fn(&Measured) -> Option<f64>) -> Vec<Series> {
     let line = |(place, color): (usize, _)| {
         let points = points.iter().filter_map(|point| {
             let measured = point.rows[place].result.as_ref().ok()?;
-            Some((point.n as f64, value(measured).max(1.0)))
+            Some((point.n as f64, value(measured)?.max(1.0)))
         });
         Series { color, width: 2, dot: 4, points: points.collect() }
     };

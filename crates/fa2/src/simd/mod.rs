@@ -129,12 +129,12 @@ impl Fa2Simd {
 
 /// The parts that the keys of `heads` are cut into.
 fn splits(heads: &[Head]) -> Vec<Range<usize>> {
-    let (head, k_len) = (&heads[0], heads[0].k_len);
-    if head.q_len * heads.len() > ROWS {
-        return vec![0..k_len];
-    }
-    let keys = (SPLIT_BYTES / (size_of::<f32>() * (head.d() + head.d_v()))).next_multiple_of(KEYS);
-    (0..k_len.max(1)).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()
+    let (head, k_len) = (&heads[0], heads[0].k_len.max(1));
+    let keys = match head.q_len * heads.len() {
+        0..=ROWS => (SPLIT_BYTES / (size_of::<f32>() * (head.d() + head.d_v()))).next_multiple_of(KEYS),
+        _ => k_len,
+    };
+    (0..k_len).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()
 }
 
 /// The tasks: for each kv head of each sequence, its query heads' rows cut into tiles, the last rows first.
