@@ -5,13 +5,14 @@
 //! sum across lanes, which costs less than the idle lanes would.
 
 use super::Row;
-use super::tile::{KeyTile, LARGEST, Unusual, usual, widen};
+use super::tile::{KeyTile, LARGEST, Number, Unusual, load_rows};
 use super::vector::Vector;
 use attention::Head;
 use ndarray::Array1;
 use online_softmax::State;
 use std::array;
 use std::f32::consts::{LN_2, LOG2_E};
+use std::ops::Range;
 
 /// Rows that share each load of k and v.
 pub(super) const ROWS: usize = 4;
@@ -34,10 +35,7 @@ impl<V: Vector> Few<V> {
     /// Lines 4 and 5.
     #[inline(always)]
     pub(super) fn new(heads: &[Head], rows: &[Row]) -> Result<Self, Unusual> {
-        let numbers: Vec<_> = rows.iter().map(|&(head, i)| widen(&heads[head].q, i..i + 1)).collect();
-        if !numbers.iter().all(|q| usual(q)) {
-            return Err(Unusual);
-        }
+        let numbers = load_rows(heads, rows)?;
         let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
         let mut q = Vec::new();
         for c in (0..heads[0].d()).step_by(V::LANES) {
@@ -47,26 +45,34 @@ impl<V: Vector> Few<V> {
         Ok(Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] })
     }
 
-    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors.
+    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. `ahead` is told of each key as the work
+    /// goes on, to fetch what comes next.
     #[inline(always)]
-    pub(super) fn stream(&mut self, heads: &[Head], tile: &KeyTile, s: &mut Scores) -> Result<(), Unusual> {
-        self.dot(&tile.k, s);
-        self.scores(heads, tile, s)?;
+    pub(super) fn stream<T: Number>(
+        &mut self,
+        heads: &[Head],
+        tile: &KeyTile<T>,
+        s: &mut Scores,
+        ahead: impl Fn(usize),
+    ) -> Result<(), Unusual> {
+        self.dot(tile, s, ahead);
+        self.scores(heads, tile.keys.clone(), s)?;
         let rescale = self.weights(s);
-        self.accumulate(&tile.v, s, rescale);
+        self.accumulate(tile.v, s, rescale);
         Ok(())
     }
 
     /// Line 8: Q K^T.
     #[inline(always)]
-    fn dot(&self, k: &[f32], s: &mut Scores) {
+    fn dot<T: Number>(&self, tile: &KeyTile<T>, s: &mut Scores, ahead: impl Fn(usize)) {
         for s in s.iter_mut() {
             s.clear();
         }
-        for k in k.chunks_exact(self.q.len() * V::LANES) {
+        for (key, k) in tile.keys.clone().zip(tile.k.chunks_exact(self.q.len() * V::LANES)) {
+            ahead(key);
             let mut acc = [V::splat(0.0); ROWS];
             for (k, q) in k.chunks_exact(V::LANES).zip(&self.q) {
-                let k = V::load(k);
+                let k: V = T::load(k);
                 for row in 0..ROWS {
                     acc[row] = k.mul_add(q[row], acc[row]);
                 }
@@ -79,7 +85,7 @@ impl<V: Vector> Few<V> {
 
     /// Line 8: S from the products, scaled and masked.
     #[inline(always)]
-    fn scores(&self, heads: &[Head], tile: &KeyTile, s: &mut Scores) -> Result<(), Unusual> {
+    fn scores(&self, heads: &[Head], keys: Range<usize>, s: &mut Scores) -> Result<(), Unusual> {
         for (s, &(head, i)) in s.iter_mut().zip(&self.rows) {
             let head = &heads[head];
             if head.only_scales() {
@@ -87,12 +93,12 @@ impl<V: Vector> Few<V> {
                 for s in s.iter_mut() {
                     *s *= scale;
                 }
-                let within = |key: usize| key.clamp(tile.keys.start, tile.keys.end) - tile.keys.start;
+                let within = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
                 let visible = head.visible(i);
                 s[..within(visible.start)].fill(f32::NEG_INFINITY);
                 s[within(visible.end)..].fill(f32::NEG_INFINITY);
             } else {
-                for (s, j) in s.iter_mut().zip(tile.keys.clone()) {
+                for (s, j) in s.iter_mut().zip(keys.clone()) {
                     *s = head.score(*s, i, j) * LOG2_E;
                     if !(s.abs() <= LARGEST || *s == f32::NEG_INFINITY) {
                         return Err(Unusual);
@@ -130,15 +136,15 @@ impl<V: Vector> Few<V> {
 
     /// Line 10: O = diag(rescale) O + P~ V.
     #[inline(always)]
-    fn accumulate(&mut self, v: &[f32], p: &Scores, rescale: [f32; ROWS]) {
+    fn accumulate<T: Number>(&mut self, v: &[T], p: &Scores, rescale: [f32; ROWS]) {
         let d_v = self.o.len() * V::LANES;
         let mut done = 0;
         while self.o.len() - done >= 4 {
-            channels::<V, 4>(&mut self.o[done..], &v[done * V::LANES..], d_v, p, rescale);
+            channels::<V, T, 4>(&mut self.o[done..], &v[done * V::LANES..], d_v, p, rescale);
             done += 4;
         }
         for vector in done..self.o.len() {
-            channels::<V, 1>(&mut self.o[vector..], &v[vector * V::LANES..], d_v, p, rescale);
+            channels::<V, T, 1>(&mut self.o[vector..], &v[vector * V::LANES..], d_v, p, rescale);
         }
     }
 
@@ -154,7 +160,13 @@ impl<V: Vector> Few<V> {
 
 /// Line 10 for the first `B` vectors of `o`, whose channels come first in `v`.
 #[inline(always)]
-fn channels<V: Vector, const B: usize>(o: &mut [[V; ROWS]], v: &[f32], d_v: usize, p: &Scores, rescale: [f32; ROWS]) {
+fn channels<V: Vector, T: Number, const B: usize>(
+    o: &mut [[V; ROWS]],
+    v: &[T],
+    d_v: usize,
+    p: &Scores,
+    rescale: [f32; ROWS],
+) {
     let mut acc = [[V::splat(0.0); ROWS]; B];
     for b in 0..B {
         for row in 0..ROWS {
@@ -166,7 +178,7 @@ fn channels<V: Vector, const B: usize>(o: &mut [[V; ROWS]], v: &[f32], d_v: usiz
         let v = &v[..B * V::LANES];
         let p = [V::splat(*p0), V::splat(*p1), V::splat(*p2), V::splat(*p3)];
         for b in 0..B {
-            let v = V::load(&v[b * V::LANES..]);
+            let v: V = T::load(&v[b * V::LANES..]);
             for row in 0..ROWS {
                 acc[b][row] = p[row].mul_add(v, acc[b][row]);
             }

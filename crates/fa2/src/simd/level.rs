@@ -2,13 +2,15 @@
 
 use super::few::{self, Few};
 use super::panel::Panel;
-use super::tile::{KeyTile, Unusual};
+use super::tile::{self, Buffers, KeyTile, Number, Unusual};
 use super::vector::{self, Pair, Product, Single, Vector};
 use super::{KEYS, Row};
 use crate::Tiles;
 use attention::{DType, Head};
 use online_softmax::State;
+use std::any::Any;
 use std::array;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The vector instructions that the rung is compiled for.
@@ -111,13 +113,14 @@ fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<S
 
 /// `R` keys or channels at once, as many as leave the accumulators `R` x two vectors in registers.
 #[inline(always)]
-fn stream_with<P: Product, V: Vector, const R: usize>(
+fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
     heads: &[Head],
     rows: &[Row],
     keys: Range<usize>,
 ) -> Result<Vec<State>, Unusual> {
     let (head, mut states) = (&heads[0], Vec::with_capacity(rows.len()));
     let tiles = Tiles { rows: 1, keys: KEYS }.over(keys, head.k_len);
+    let mut scratch = Scratch::<P>::take();
     if head.q_len * heads.len() <= P::V::LANES / 2 {
         let mut groups = Vec::new();
         for rows in rows.chunks(few::ROWS) {
@@ -125,25 +128,74 @@ fn stream_with<P: Product, V: Vector, const R: usize>(
         }
         let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
         for keys in tiles {
-            let tile = KeyTile::load::<Single<V>>(head, keys)?.padded([head.d(), head.d_v()], V::LANES);
-            for few in &mut groups {
-                few.stream(heads, &tile, &mut s)?;
+            match KeyTile::in_place(head, keys.clone(), V::LANES) {
+                Some(tile) => stream_few(&mut groups, heads, &tile?, &mut s)?,
+                None => {
+                    let tile = KeyTile::load(head, keys, V::LANES, &mut scratch.buffers)?;
+                    stream_few(&mut groups, heads, &tile, &mut s)?;
+                }
             }
         }
         groups.iter().for_each(|few| states.extend(few.states(head.d_v())));
     } else {
-        let mut panels = Vec::new();
-        for rows in rows.chunks(P::V::LANES) {
-            panels.push(Panel::<P>::new(heads, rows)?);
+        let count = rows.len().div_ceil(P::V::LANES);
+        if scratch.panels.len() < count {
+            scratch.panels.resize_with(count, Panel::new);
         }
-        let mut s = Vec::with_capacity(KEYS);
+        let panels = &mut scratch.panels[..count];
+        for (panel, rows) in panels.iter_mut().zip(rows.chunks(P::V::LANES)) {
+            panel.start(heads, rows)?;
+        }
         for keys in tiles {
-            let tile = KeyTile::load::<P>(head, keys)?;
-            for panel in &mut panels {
-                panel.stream::<R>(heads, &tile, &mut s)?;
+            let tile = KeyTile::load_for::<P>(head, keys, &mut scratch.buffers)?;
+            for panel in &mut *panels {
+                panel.stream::<R>(heads, &tile, &mut scratch.s)?;
             }
         }
         panels.iter().for_each(|panel| states.extend(panel.states()));
     }
+    scratch.put_back();
     Ok(states)
+}
+
+/// One tile past all groups of few rows. The first of them fetches the next tile, row by row, as it goes.
+#[inline(always)]
+fn stream_few<V: Vector, T: Number>(
+    groups: &mut [Few<V>],
+    heads: &[Head],
+    tile: &KeyTile<T>,
+    s: &mut few::Scores,
+) -> Result<(), Unusual> {
+    let mut groups = groups.iter_mut();
+    if let Some(few) = groups.next() {
+        few.stream(heads, tile, s, |key| tile::prefetch(&heads[0], key + KEYS))?;
+    }
+    for few in groups {
+        few.stream(heads, tile, s, |_| {})?;
+    }
+    Ok(())
+}
+
+/// The memory of a task. A thread keeps it for its next task: to the allocator it is large enough to be given back to the
+/// system each time, and to come back page by page, zeroed.
+struct Scratch<P: Product> {
+    panels: Vec<Panel<P>>,
+    s: Vec<P::V>,
+    buffers: Buffers,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<dyn Any>>> = const { Cell::new(None) };
+}
+
+impl<P: Product + 'static> Scratch<P> {
+    /// What the thread has put back, or nothing yet.
+    fn take() -> Box<Self> {
+        let kept = SCRATCH.take().and_then(|kept| kept.downcast().ok());
+        kept.unwrap_or_else(|| Box::new(Scratch { panels: Vec::new(), s: Vec::new(), buffers: Buffers::default() }))
+    }
+
+    fn put_back(self: Box<Self>) {
+        SCRATCH.set(Some(self));
+    }
 }

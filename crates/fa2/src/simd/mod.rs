@@ -57,7 +57,7 @@ const ROWS: usize = 256;
 /// Keys of a tile.
 const KEYS: usize = 128;
 
-/// Bytes of k and v, as f32, that one split streams.
+/// Bytes of k and v that one split streams.
 const SPLIT_BYTES: usize = 1 << 20;
 
 /// Tiles of the plain algorithm where it takes over.
@@ -131,7 +131,7 @@ impl Fa2Simd {
 fn splits(heads: &[Head]) -> Vec<Range<usize>> {
     let (head, k_len) = (&heads[0], heads[0].k_len.max(1));
     let keys = match head.q_len * heads.len() {
-        0..=ROWS => (SPLIT_BYTES / (size_of::<f32>() * (head.d() + head.d_v()))).next_multiple_of(KEYS),
+        0..=ROWS => (SPLIT_BYTES / (head.k.dtype().size() * (head.d() + head.d_v()))).next_multiple_of(KEYS),
         _ => k_len,
     };
     (0..k_len).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()

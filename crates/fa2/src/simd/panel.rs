@@ -5,7 +5,7 @@
 //! transposed. The maximum, the weights and the sum of a row stay in its lane: no sum goes across lanes.
 
 use super::Row;
-use super::tile::{KeyTile, LARGEST, Unusual, usual, widen};
+use super::tile::{KeyTile, LARGEST, Unusual, load_rows};
 use super::vector::{Product, Vector};
 use attention::Head;
 use ndarray::Array1;
@@ -15,6 +15,7 @@ use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 /// Query rows that share k and v, and what they have seen so far. Scores count in ln 2, so that weights are powers of 2.
+#[derive(Clone)]
 pub(super) struct Panel<P: Product> {
     rows: Vec<Row>,
     /// The keys that each row sees.
@@ -28,22 +29,32 @@ pub(super) struct Panel<P: Product> {
 }
 
 impl<P: Product> Panel<P> {
+    /// A panel of no rows.
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        let zero = P::V::splat(0.0);
+        Panel { rows: Vec::new(), visible: Vec::new(), q: Vec::new(), o: Vec::new(), m: zero, l: zero }
+    }
+
     /// Lines 4 and 5: Q_i on chip, O = 0, l = 0, m = -inf. Lanes without a row hold zeros, and nobody reads what they get.
     #[inline(always)]
-    pub(super) fn new(heads: &[Head], rows: &[Row]) -> Result<Self, Unusual> {
+    pub(super) fn start(&mut self, heads: &[Head], rows: &[Row]) -> Result<(), Unusual> {
         let (d, d_v) = (heads[0].d(), heads[0].d_v());
-        let numbers: Vec<_> = rows.iter().map(|&(head, i)| widen(&heads[head].q, i..i + 1)).collect();
-        if !numbers.iter().all(|q| usual(q)) {
-            return Err(Unusual);
-        }
-        let channel = |c: usize| P::V::from_fn(|lane| numbers.get(lane).and_then(|q| q.get(c)).copied().unwrap_or(0.0));
-        let mut q = Vec::with_capacity(d.div_ceil(P::DEPTH));
+        let numbers = load_rows(heads, rows)?;
+        let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
+        self.q.clear();
         for c in (0..d).step_by(P::DEPTH) {
-            q.push(if P::DEPTH == 2 { P::pack(channel(c), channel(c + 1)) } else { channel(c) });
+            let low = P::V::from_fn(|lane| number(lane, c));
+            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::from_fn(|lane| number(lane, c + 1))) } else { low });
         }
-        let [zero, none] = [P::V::splat(0.0), P::V::splat(f32::NEG_INFINITY)];
-        let visible = rows.iter().map(|&(head, i)| heads[head].visible(i)).collect();
-        Ok(Panel { rows: rows.to_vec(), visible, q, o: vec![zero; d_v], m: none, l: zero })
+        self.o.clear();
+        self.o.resize(d_v, P::V::splat(0.0));
+        (self.m, self.l) = (P::V::splat(f32::NEG_INFINITY), P::V::splat(0.0));
+        self.rows.clear();
+        self.rows.extend_from_slice(rows);
+        self.visible.clear();
+        self.visible.extend(rows.iter().map(|&(head, i)| heads[head].visible(i)));
+        Ok(())
     }
 
     /// Lines 6 to 10 for one tile of keys, `R` keys or channels at once.

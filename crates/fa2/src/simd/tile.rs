@@ -1,11 +1,11 @@
 //! Tiles of keys and values, as the vectors want them.
 
-use super::vector::Product;
+use super::Row;
+use super::vector::{Product, Vector};
 use attention::{Head, Rows};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use ndarray::s;
-use std::borrow::Cow;
+use ndarray::{ArrayView1, ArrayView2, s};
 use std::ops::Range;
 
 /// Largest magnitude with which no product, sum or score here can overflow, for up to 2^20 channels.
@@ -19,103 +19,209 @@ const SMALLEST: f32 = 1.0 / (1u128 << 100) as f32;
 pub(super) struct Unusual;
 
 /// Lines 6 and 7: K_j and V_j, for every query head that shares them.
-pub(super) struct KeyTile<'a> {
+pub(super) struct KeyTile<'a, T = f32> {
     pub(super) keys: Range<usize>,
     /// `[keys, d / DEPTH]`
-    pub(super) k: Cow<'a, [f32]>,
+    pub(super) k: &'a [T],
     /// `[keys / DEPTH, d_v]`
-    pub(super) v: Cow<'a, [f32]>,
+    pub(super) v: &'a [T],
+}
+
+/// A number that a vector can be loaded with.
+pub(super) trait Number: Copy {
+    fn load<V: Vector>(x: &[Self]) -> V;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn load<V: Vector>(x: &[f32]) -> V {
+        V::load(x)
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    fn load<V: Vector>(x: &[bf16]) -> V {
+        V::load_bf16(x)
+    }
+}
+
+/// Memory for tiles that cannot stay where they are, used again for each tile.
+#[derive(Default)]
+pub(super) struct Buffers {
+    k: Vec<f32>,
+    v: Vec<f32>,
 }
 
 impl<'a> KeyTile<'a> {
-    /// Keys that are f32 already stay where they are, if their rows lie one behind the other.
+    /// Loads a tile, each row with zeros behind it up to a multiple of `lanes`.
     #[inline(always)]
-    pub(super) fn load<P: Product>(head: &'a Head, keys: Range<usize>) -> Result<Self, Unusual> {
-        if P::DEPTH == 2
-            && let (Rows::Bf16(k), Rows::Bf16(v)) = (&head.k, &head.v)
-        {
-            let (k, v) = (k.slice(s![keys.clone(), ..]), v.slice(s![keys.clone(), ..]));
-            let (k, v) = (k.as_standard_layout(), v.as_standard_layout());
-            let slices = k.as_slice().zip(v.as_slice()).expect("standard layout");
-            return Self::pairs(keys, slices, head.d(), head.d_v());
-        }
-        let (k, v) = (widen(&head.k, keys.clone()), widen(&head.v, keys.clone()));
-        if usual(&k) && usual(&v) { Ok(KeyTile { keys, k, v }) } else { Err(Unusual) }
+    pub(super) fn load(
+        head: &'a Head,
+        keys: Range<usize>,
+        lanes: usize,
+        Buffers { k, v }: &'a mut Buffers,
+    ) -> Result<Self, Unusual> {
+        let (k, v) = (widen(&head.k, keys.clone(), lanes, k), widen(&head.v, keys.clone(), lanes, v));
+        if usual(k) && usual(v) { Ok(KeyTile { keys, k, v }) } else { Err(Unusual) }
     }
 
-    /// The same tile with zeros behind the channels of each row, up to whole vectors of `lanes`.
+    /// Loads a tile for products of `P`.
     #[inline(always)]
-    pub(super) fn padded(self, [d, d_v]: [usize; 2], lanes: usize) -> Self {
-        KeyTile { keys: self.keys, k: pad(self.k, d, lanes), v: pad(self.v, d_v, lanes) }
+    pub(super) fn load_for<P: Product>(
+        head: &'a Head,
+        keys: Range<usize>,
+        buffers: &'a mut Buffers,
+    ) -> Result<Self, Unusual> {
+        match (&head.k, &head.v) {
+            (Rows::Bf16(k), Rows::Bf16(v)) if P::DEPTH == 2 => Self::load_pairs(k, v, keys, buffers),
+            _ => Self::load(head, keys, 1, buffers),
+        }
     }
 
     /// Pairs of channels of k, and pairs of keys of v. An odd one out has a 0 beside it.
     #[inline(always)]
-    fn pairs(keys: Range<usize>, (k, v): (&[bf16], &[bf16]), d: usize, d_v: usize) -> Result<Self, Unusual> {
-        let magnitude = |x: &bf16| x.to_bits() & 0x7FFF;
-        let [largest, smallest] = [LARGEST, SMALLEST].map(|x| bf16::from_f32(x).to_bits());
-        let most = k.iter().chain(v).fold(0, |most, x| magnitude(x).max(most));
-        // 0 wraps around to the largest number there is.
-        let least = v.iter().fold(u16::MAX, |least, x| magnitude(x).wrapping_sub(1).min(least));
-        if most > largest || least < smallest - 1 {
+    fn load_pairs(
+        k: &ArrayView2<bf16>,
+        v: &ArrayView2<bf16>,
+        keys: Range<usize>,
+        buffers: &'a mut Buffers,
+    ) -> Result<Self, Unusual> {
+        let (k, v) = (k.slice(s![keys.clone(), ..]), v.slice(s![keys.clone(), ..]));
+        let ([d, d_v], k, v) = ([k.ncols(), v.ncols()], k.as_standard_layout(), v.as_standard_layout());
+        let (Some(k), Some(v)) = (k.as_slice(), v.as_slice()) else { unreachable!("standard layout") };
+        if !usual_bf16(k, v) {
             return Err(Unusual);
         }
         let pair = |low: bf16, high: bf16| f32::from_bits(u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16);
-        let mut k_pairs = Vec::with_capacity(keys.len() * d.div_ceil(2));
+        buffers.k.clear();
         for k in k.chunks_exact(d) {
             let (whole, odd) = k.as_chunks::<2>();
-            k_pairs.extend(whole.iter().map(|&[low, high]| pair(low, high)));
-            k_pairs.extend(odd.iter().map(|&low| pair(low, bf16::ZERO)));
+            buffers.k.extend(whole.iter().map(|&[low, high]| pair(low, high)));
+            buffers.k.extend(odd.iter().map(|&low| pair(low, bf16::ZERO)));
         }
-        let mut v_pairs = Vec::with_capacity(keys.len().div_ceil(2) * d_v);
+        buffers.v.clear();
         for v in v.chunks(2 * d_v) {
             match v.split_at(d_v) {
-                (low, []) => v_pairs.extend(low.iter().map(|&low| pair(low, bf16::ZERO))),
-                (low, high) => v_pairs.extend(low.iter().zip(high).map(|(&low, &high)| pair(low, high))),
+                (low, []) => buffers.v.extend(low.iter().map(|&low| pair(low, bf16::ZERO))),
+                (low, high) => buffers.v.extend(low.iter().zip(high).map(|(&low, &high)| pair(low, high))),
             }
         }
-        Ok(KeyTile { keys, k: Cow::Owned(k_pairs), v: Cow::Owned(v_pairs) })
+        Ok(KeyTile { keys, k: &buffers.k, v: &buffers.v })
     }
 }
 
+impl<'a> KeyTile<'a, bf16> {
+    /// A tile of BF16 numbers where they lie, if rows of whole vectors of `lanes` lie there one behind the other.
+    #[inline(always)]
+    pub(super) fn in_place(head: &'a Head, keys: Range<usize>, lanes: usize) -> Option<Result<Self, Unusual>> {
+        let (Rows::Bf16(k), Rows::Bf16(v)) = (&head.k, &head.v) else { return None };
+        if !k.ncols().is_multiple_of(lanes) || !v.ncols().is_multiple_of(lanes) {
+            return None;
+        }
+        let (k, v) = (k.slice(s![keys.clone(), ..]).to_slice()?, v.slice(s![keys.clone(), ..]).to_slice()?);
+        let usual = |x: &[bf16]| largest_bf16(x) <= bf16::from_f32(LARGEST).to_bits();
+        Some(if usual(k) && usual(v) { Ok(KeyTile { keys, k, v }) } else { Err(Unusual) })
+    }
+}
+
+/// A range of rows in f32, each with zeros behind it up to a multiple of `lanes`: where they lie if that is what they are,
+/// else in `buffer`.
 #[inline(always)]
-fn pad(rows: Cow<[f32]>, d: usize, lanes: usize) -> Cow<[f32]> {
-    if d.is_multiple_of(lanes) {
+fn widen<'a>(rows: &'a Rows, range: Range<usize>, lanes: usize, buffer: &'a mut Vec<f32>) -> &'a [f32] {
+    let d = rows.shape()[1];
+    let width = d.next_multiple_of(lanes);
+    if let Rows::F32(rows) = rows
+        && d == width
+        && let Some(rows) = rows.slice(s![range.clone(), ..]).to_slice()
+    {
         return rows;
     }
-    let padded = d.next_multiple_of(lanes);
-    let mut copy = vec![0.0; rows.len() / d * padded];
-    for (row, copy) in rows.chunks_exact(d).zip(copy.chunks_exact_mut(padded)) {
-        copy[..d].copy_from_slice(row);
+    if d < width {
+        buffer.clear();
     }
-    Cow::Owned(copy)
-}
-
-/// As [`Rows::load`], but without a copy where none is needed, and quick for rows without gaps.
-#[inline(always)]
-pub(super) fn widen<'a>(rows: &'a Rows, range: Range<usize>) -> Cow<'a, [f32]> {
-    match rows {
-        Rows::F32(f32s) => {
-            if let Some(f32s) = f32s.slice(s![range.clone(), ..]).to_slice() {
-                return Cow::Borrowed(f32s);
-            }
+    buffer.resize(range.len() * width, 0.0);
+    for (i, out) in range.zip(buffer.chunks_exact_mut(width)) {
+        let out = &mut out[..d];
+        match rows {
+            Rows::F32(rows) => write(rows.row(i), out, |x| x),
+            Rows::Bf16(rows) => write(rows.row(i), out, |x| f32::from_bits(u32::from(x.to_bits()) << 16)),
+            Rows::F16(rows) => match rows.row(i).to_slice() {
+                Some(row) => row.convert_to_f32_slice(out),
+                None => write(rows.row(i), out, |x| x.to_f32()),
+            },
+            Rows::F64(_) | Rows::E4m3(_) => unreachable!("the rung supports neither"),
         }
-        Rows::Bf16(bf16s) => {
-            if let Some(bf16s) = bf16s.slice(s![range.clone(), ..]).to_slice() {
-                return bf16s.iter().map(|x| f32::from_bits(u32::from(x.to_bits()) << 16)).collect();
-            }
-        }
-        Rows::F16(f16s) => {
-            if let Some(f16s) = f16s.slice(s![range.clone(), ..]).to_slice() {
-                return Cow::Owned(f16s.to_f32_vec());
-            }
-        }
-        _ => {}
     }
-    Cow::Owned(rows.load(range).into_raw_vec_and_offset().0)
+    buffer
 }
 
 #[inline(always)]
-pub(super) fn usual(x: &[f32]) -> bool {
+fn write<T: Copy>(row: ArrayView1<T>, out: &mut [f32], widen: impl Fn(T) -> f32) {
+    match row.as_slice() {
+        Some(row) => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
+        None => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
+    }
+}
+
+/// Query rows in f32.
+#[inline(always)]
+pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Result<Vec<Vec<f32>>, Unusual> {
+    let load = |&(head, i): &Row| {
+        let mut buffer = Vec::new();
+        widen(&heads[head].q, i..i + 1, 1, &mut buffer).to_vec()
+    };
+    let rows: Vec<Vec<f32>> = rows.iter().map(load).collect();
+    if rows.iter().all(|row| usual(row)) { Ok(rows) } else { Err(Unusual) }
+}
+
+/// Whether the scores and sums of these numbers stay far from overflow.
+#[inline(always)]
+fn usual(x: &[f32]) -> bool {
     x.iter().fold(0, |most, x| x.abs().to_bits().max(most)) <= LARGEST.to_bits()
+}
+
+#[inline(always)]
+fn usual_bf16(k: &[bf16], v: &[bf16]) -> bool {
+    let [largest, smallest] = [LARGEST, SMALLEST].map(|x| bf16::from_f32(x).to_bits());
+    // Of 0 the subtraction makes the largest number there is.
+    let least = v.iter().fold(u16::MAX, |least, x| (x.to_bits() & 0x7FFF).wrapping_sub(1).min(least));
+    largest_bf16(k).max(largest_bf16(v)) <= largest && least >= smallest - 1
+}
+
+/// The bits of the largest magnitude.
+#[inline(always)]
+fn largest_bf16(x: &[bf16]) -> u16 {
+    x.iter().fold(0, |most, x| (x.to_bits() & 0x7FFF).max(most))
+}
+
+/// Asks the memory for k and v of `key`, if there is such a key, so that they are in the L2 cache when their tile is loaded.
+#[inline(always)]
+pub(super) fn prefetch(head: &Head, key: usize) {
+    if key < head.k_len {
+        for rows in [&head.k, &head.v] {
+            match rows {
+                Rows::F32(rows) => prefetch_row(rows.row(key)),
+                Rows::F16(rows) => prefetch_row(rows.row(key)),
+                Rows::Bf16(rows) => prefetch_row(rows.row(key)),
+                Rows::F64(_) | Rows::E4m3(_) => {}
+            }
+        }
+    }
+}
+
+/// One request for each cache line of 64 bytes of a row without gaps. Elsewhere than on x86-64 it does nothing.
+#[inline(always)]
+fn prefetch_row<T>(row: ArrayView1<T>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(row) = row.to_slice() {
+        for line in row.chunks(64 / size_of::<T>()) {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            // SAFETY: a hint, which touches no memory by itself, at an address that is in a slice anyway.
+            #[allow(unsafe_code)]
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+            }
+        }
+    }
 }

@@ -4,18 +4,21 @@
 //! and above is `#[inline(always)]` and hands no vector to a closure, so that all of it lands in the one function of
 //! `level.rs` that is compiled for the level's features.
 
+use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::array;
 use std::mem::transmute;
 
 /// `LANES` numbers that are computed with at once.
-pub(super) trait Vector: Copy {
+pub(super) trait Vector: Copy + 'static {
     const LANES: usize;
     fn from_fn(lane: impl FnMut(usize) -> f32) -> Self;
     fn lane(self, lane: usize) -> f32;
     /// The first `LANES` numbers of `x`.
     fn load(x: &[f32]) -> Self;
+    /// The same for BF16 numbers, widened.
+    fn load_bf16(x: &[bf16]) -> Self;
     /// Writes to the first `LANES` numbers of `x`.
     fn store(self, x: &mut [f32]);
     fn splat(x: f32) -> Self;
@@ -81,6 +84,10 @@ impl Vector for Portable {
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
         Portable([x[0], x[1], x[2], x[3]])
+    }
+    #[inline(always)]
+    fn load_bf16(x: &[bf16]) -> Self {
+        Portable([x[0], x[1], x[2], x[3]].map(|x| f32::from_bits(u32::from(x.to_bits()) << 16)))
     }
     #[inline(always)]
     fn store(self, x: &mut [f32]) {
@@ -150,10 +157,38 @@ fn sum_256(x: __m256) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
 }
 
+/// Eight BF16 numbers as f32: the same bits, with zeros below.
+///
+/// # Safety
+/// They are there.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn widen_256(x: *const bf16) -> __m256 {
+    // SAFETY: the caller's.
+    let bits = unsafe { _mm_loadu_si128(x.cast()) };
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
+}
+
+/// Sixteen BF16 numbers as f32.
+///
+/// # Safety
+/// They are there.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn widen_512(x: *const bf16) -> __m512 {
+    // SAFETY: the caller's.
+    let bits = unsafe { _mm256_loadu_si256(x.cast()) };
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+}
+
 /// What differs between the registers of AVX2 and AVX-512.
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86_vector {
-    ($(#[$doc:meta])* $vector:ident, $register:ty, $lanes:literal, $splat:ident, $sum:ident, $load:ident, $store:ident, $($instructions:tt)+) => {
+    ($(#[$doc:meta])* $vector:ident, $register:ty, $lanes:literal, $splat:ident, $sum:ident, $load:ident, $store:ident, $widen:ident, $($instructions:tt)+) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         pub(super) struct $vector($register);
@@ -179,6 +214,13 @@ macro_rules! x86_vector {
                 // SAFETY: as many numbers are there; the CPU has the instruction, as for `instructions`.
                 #[allow(unsafe_code)]
                 Self(unsafe { $load(x.as_ptr()) })
+            }
+            #[inline(always)]
+            fn load_bf16(x: &[bf16]) -> Self {
+                let x = &x[..$lanes];
+                // SAFETY: as many numbers are there; the CPU has the instructions, as for `instructions`.
+                #[allow(unsafe_code)]
+                Self(unsafe { $widen(x.as_ptr()) })
             }
             #[inline(always)]
             fn store(self, x: &mut [f32]) {
@@ -209,7 +251,7 @@ macro_rules! x86_vector {
 #[cfg(target_arch = "x86_64")]
 x86_vector! {
     /// A register of AVX2.
-    Avx2, __m256, 8, _mm256_set1_ps, sum_256, _mm256_loadu_ps, _mm256_storeu_ps,
+    Avx2, __m256, 8, _mm256_set1_ps, sum_256, _mm256_loadu_ps, _mm256_storeu_ps, widen_256,
     add(a, b) = _mm256_add_ps(a, b);
     sub(a, b) = _mm256_sub_ps(a, b);
     mul(a, b) = _mm256_mul_ps(a, b);
@@ -225,7 +267,7 @@ x86_vector! {
 #[cfg(target_arch = "x86_64")]
 x86_vector! {
     /// A register of AVX-512.
-    Avx512, __m512, 16, _mm512_set1_ps, _mm512_reduce_add_ps, _mm512_loadu_ps, _mm512_storeu_ps,
+    Avx512, __m512, 16, _mm512_set1_ps, _mm512_reduce_add_ps, _mm512_loadu_ps, _mm512_storeu_ps, widen_512,
     add(a, b) = _mm512_add_ps(a, b);
     sub(a, b) = _mm512_sub_ps(a, b);
     mul(a, b) = _mm512_mul_ps(a, b);
@@ -255,6 +297,10 @@ impl<V: Vector> Vector for Pair<V> {
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
         Pair(V::load(x), V::load(&x[V::LANES..]))
+    }
+    #[inline(always)]
+    fn load_bf16(x: &[bf16]) -> Self {
+        Pair(V::load_bf16(x), V::load_bf16(&x[V::LANES..]))
     }
     #[inline(always)]
     fn store(self, x: &mut [f32]) {
