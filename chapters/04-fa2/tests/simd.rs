@@ -17,9 +17,15 @@ fn large() -> impl Strategy<Value = Spec> {
     let channels = select(vec![(128, 128), (64, 64), (24, 7), (33, 65)]);
     let masks = select(vec![Mask::Full, Mask::Causal, Mask::window(100, 0), Mask::window(-1, 3)]);
     let types = select(vec![DType::F32, DType::Bf16, DType::F16]);
-    (lengths, channels, masks, types, select(vec![1, 3, 5])).prop_map(|((q_len, k_len), (d, d_v), mask, dtype, group)| {
-        Spec { d_v, mask, dtype, group, ..Spec::plain(q_len, k_len, d) }
-    })
+    (lengths, channels, masks, types, select(vec![1, 3, 5])).prop_map(
+        |((q_len, k_len), (d, d_v), mask, dtype, group)| Spec {
+            d_v,
+            mask,
+            dtype,
+            group,
+            ..Spec::plain(q_len, k_len, d)
+        },
+    )
 }
 
 fn bits(output: &Output) -> (Vec<u64>, Vec<u32>) {

@@ -2,8 +2,10 @@
 
 use super::few::{self, Few};
 use super::panel::Panel;
-use super::tile::{self, Buffers, KeyTile, Number, Unusual};
-use super::vector::{self, Pair, Product, Single, Vector};
+use super::tile::{self, Buffers, KeyTile, Number, Unusual, usual_shape};
+#[cfg(target_arch = "x86_64")]
+use super::vector::x86;
+use super::vector::{Pair, Portable, Product, Single, Vector};
 use super::{KEYS, Row};
 use crate::Tiles;
 use attention::{DType, Head};
@@ -29,6 +31,7 @@ pub enum Simd {
 impl Simd {
     /// The levels that this CPU has.
     pub fn available() -> Vec<Simd> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
         let mut levels = vec![Simd::Portable];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -66,18 +69,12 @@ fn is_intel() -> bool {
     false
 }
 
-/// Lines 4 to 11 of the listing: the states of `rows`, which share k and v, after streaming `keys` past them. `rows` are
-/// in a panel, or in groups of few if `few` says so.
+/// Lines 4 to 11 of the listing: the states of `rows`, which share k and v, after streaming `keys` past them.
 ///
 /// `simd` must be one of [`Simd::available`].
-pub(super) fn stream(
-    simd: Simd,
-    heads: &[Head],
-    rows: &[Row],
-    keys: Range<usize>,
-) -> Result<Vec<State>, Unusual> {
+pub(super) fn stream(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
     match simd {
-        Simd::Portable => stream_with::<Single<Pair<vector::Portable>>, vector::Portable, 4>(heads, rows, keys),
+        Simd::Portable => stream_with::<Single<Pair<Portable>>, Portable, 4>(heads, rows, keys),
         // SAFETY: the caller has one of the levels whose features have been detected.
         #[cfg(target_arch = "x86_64")]
         #[allow(unsafe_code)]
@@ -96,19 +93,19 @@ pub(super) fn stream(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
-    stream_with::<Single<Pair<vector::Avx2>>, vector::Avx2, 6>(heads, rows, keys)
+    stream_with::<Single<Pair<x86::Avx2>>, x86::Avx2, 6>(heads, rows, keys)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
-    stream_with::<Single<Pair<vector::Avx512>>, vector::Avx512, 8>(heads, rows, keys)
+    stream_with::<Single<Pair<x86::Avx512>>, x86::Avx512, 8>(heads, rows, keys)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
-    stream_with::<vector::Bf16Pairs, vector::Avx512, 8>(heads, rows, keys)
+    stream_with::<x86::Bf16Pairs, x86::Avx512, 8>(heads, rows, keys)
 }
 
 /// `R` keys or channels at once, as many as leave the accumulators `R` x two vectors in registers.
@@ -119,6 +116,7 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
     keys: Range<usize>,
 ) -> Result<Vec<State>, Unusual> {
     let (head, mut states) = (&heads[0], Vec::with_capacity(rows.len()));
+    usual_shape(head)?;
     let tiles = Tiles { rows: 1, keys: KEYS }.over(keys, head.k_len);
     let mut scratch = Scratch::<P>::take();
     if head.q_len * heads.len() <= P::V::LANES / 2 {

@@ -139,7 +139,8 @@ impl<P: Product> Panel<P> {
         }
         let within = |key: usize| (key.clamp(keys.start, keys.end) - keys.start) as f32;
         let from: P::V = P::V::from_fn(|lane| self.visible.get(lane).map_or(0.0, |visible| within(visible.start)));
-        let to: P::V = P::V::from_fn(|lane| self.visible.get(lane).map_or(keys.len() as f32, |visible| within(visible.end)));
+        let to: P::V =
+            P::V::from_fn(|lane| self.visible.get(lane).map_or(keys.len() as f32, |visible| within(visible.end)));
         let hidden = P::V::splat(f32::NEG_INFINITY);
         for (j, s) in s.iter_mut().enumerate() {
             let j = P::V::splat(j as f32);

@@ -6,9 +6,10 @@ use attention::{Head, Rows};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use ndarray::{ArrayView1, ArrayView2, s};
+use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// Largest magnitude with which no product, sum or score here can overflow, for up to 2^20 channels.
+/// The largest usual magnitude of a number, and of a score with more to it than a product.
 pub(super) const LARGEST: f32 = (1u64 << 50) as f32;
 
 /// Smallest magnitude of a value whose products in BF16 arithmetic, which has no subnormals, lose nothing that counts.
@@ -17,6 +18,12 @@ const SMALLEST: f32 = 1.0 / (1u128 << 100) as f32;
 /// A number that is not finite, or far from any that attention meets. The plain algorithm takes care of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unusual;
+
+/// Whether no product of usual numbers can overflow, for these channels and this scale.
+pub(super) fn usual_shape(head: &Head) -> Result<(), Unusual> {
+    let most = f64::from(LARGEST).powi(2) * head.d() as f64 * f64::from(head.scale.abs()).max(1.0) * LOG2_E;
+    if most < f64::from(f32::MAX) { Ok(()) } else { Err(Unusual) }
+}
 
 /// Lines 6 and 7: K_j and V_j, for every query head that shares them.
 pub(super) struct KeyTile<'a, T = f32> {
@@ -213,15 +220,14 @@ pub(super) fn prefetch(head: &Head, key: usize) {
 /// One request for each cache line of 64 bytes of a row without gaps. Elsewhere than on x86-64 it does nothing.
 #[inline(always)]
 fn prefetch_row<T>(row: ArrayView1<T>) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(row) = row.to_slice() {
-        for line in row.chunks(64 / size_of::<T>()) {
+    for line in row.to_slice().unwrap_or_default().chunks(64 / size_of::<T>()) {
+        #[cfg(target_arch = "x86_64")]
+        #[allow(unsafe_code)]
+        // SAFETY: a hint, which touches no memory by itself, at an address that is in a slice anyway.
+        unsafe {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: a hint, which touches no memory by itself, at an address that is in a slice anyway.
-            #[allow(unsafe_code)]
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
-            }
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
         }
+        let _ = line;
     }
 }

@@ -1,14 +1,14 @@
-//! Vectors of f32 for each kind of CPU: the only code here that knows instructions.
+//! Vectors of f32 for each kind of CPU. `x86.rs` is the only code here that knows instructions.
 //!
 //! Everything above is written once over [`Vector`] and [`Product`], and compiled once for each level. Every function here
 //! and above is `#[inline(always)]` and hands no vector to a closure, so that all of it lands in the one function of
 //! `level.rs` that is compiled for the level's features.
 
-use half::bf16;
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::*;
+pub(super) mod x86;
+
+use half::bf16;
 use std::array;
-use std::mem::transmute;
 
 /// `LANES` numbers that are computed with at once.
 pub(super) trait Vector: Copy + 'static {
@@ -47,8 +47,7 @@ pub(super) trait Vector: Copy + 'static {
     /// greatest relative error (2.6e-9) among those that are 1 at 0.
     #[inline(always)]
     fn exp2(self) -> Self {
-        const POLYNOMIAL: [f32; 6] =
-            [0.001_340_664_3, 0.009_617_693, 0.055_503_104, 0.240_226_52, 0.693_147_24, 1.0];
+        const POLYNOMIAL: [f32; 6] = [0.001_340_664_3, 0.009_617_693, 0.055_503_104, 0.240_226_52, 0.693_147_24, 1.0];
         let round = Self::splat(12_582_912.0);
         let n = self.add(round);
         let r = self.sub(n.sub(round));
@@ -130,154 +129,6 @@ impl Vector for Portable {
     fn add_to_exponent(self, n: Self) -> Self {
         self.zip(n, |x, n| f32::from_bits(x.to_bits().wrapping_add(n.to_bits() << 23)))
     }
-}
-
-/// One method, one instruction. The vectors are private to this module's parent, which uses each only in functions that
-/// are compiled for its features and called where they have been detected.
-#[cfg(target_arch = "x86_64")]
-macro_rules! instructions {
-    ($($name:ident($x:ident $(, $arg:ident)*) = $instruction:expr;)+) => {$(
-        #[inline(always)]
-        fn $name(self, $($arg: Self),*) -> Self {
-            let ($x, $($arg),*) = (self.0, $($arg.0),*);
-            // SAFETY: the CPU has the instruction, as said above.
-            #[allow(unsafe_code)]
-            Self(unsafe { $instruction })
-        }
-    )+};
-}
-
-/// AVX2's counterpart of `_mm512_reduce_add_ps`.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx")]
-#[inline]
-fn sum_256(x: __m256) -> f32 {
-    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
-}
-
-/// Eight BF16 numbers as f32: the same bits, with zeros below.
-///
-/// # Safety
-/// They are there.
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-#[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn widen_256(x: *const bf16) -> __m256 {
-    // SAFETY: the caller's.
-    let bits = unsafe { _mm_loadu_si128(x.cast()) };
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
-}
-
-/// Sixteen BF16 numbers as f32.
-///
-/// # Safety
-/// They are there.
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-#[target_feature(enable = "avx512f")]
-#[inline]
-unsafe fn widen_512(x: *const bf16) -> __m512 {
-    // SAFETY: the caller's.
-    let bits = unsafe { _mm256_loadu_si256(x.cast()) };
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
-}
-
-/// What differs between the registers of AVX2 and AVX-512.
-#[cfg(target_arch = "x86_64")]
-macro_rules! x86_vector {
-    ($(#[$doc:meta])* $vector:ident, $register:ty, $lanes:literal, $splat:ident, $sum:ident, $load:ident, $store:ident, $widen:ident, $($instructions:tt)+) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $vector($register);
-
-        impl Vector for $vector {
-            const LANES: usize = $lanes;
-            #[inline(always)]
-            fn from_fn(lane: impl FnMut(usize) -> f32) -> Self {
-                // SAFETY: an array and a register of as many numbers.
-                #[allow(unsafe_code)]
-                Self(unsafe { transmute::<[f32; $lanes], $register>(array::from_fn(lane)) })
-            }
-            #[inline(always)]
-            fn lane(self, lane: usize) -> f32 {
-                // SAFETY: an array and a register of as many numbers.
-                #[allow(unsafe_code)]
-                let lanes = unsafe { transmute::<$register, [f32; $lanes]>(self.0) };
-                lanes[lane]
-            }
-            #[inline(always)]
-            fn load(x: &[f32]) -> Self {
-                let x = &x[..$lanes];
-                // SAFETY: as many numbers are there; the CPU has the instruction, as for `instructions`.
-                #[allow(unsafe_code)]
-                Self(unsafe { $load(x.as_ptr()) })
-            }
-            #[inline(always)]
-            fn load_bf16(x: &[bf16]) -> Self {
-                let x = &x[..$lanes];
-                // SAFETY: as many numbers are there; the CPU has the instructions, as for `instructions`.
-                #[allow(unsafe_code)]
-                Self(unsafe { $widen(x.as_ptr()) })
-            }
-            #[inline(always)]
-            fn store(self, x: &mut [f32]) {
-                let x = &mut x[..$lanes];
-                // SAFETY: as many numbers are there; the CPU has the instruction, as for `instructions`.
-                #[allow(unsafe_code)]
-                unsafe {
-                    $store(x.as_mut_ptr(), self.0)
-                }
-            }
-            #[inline(always)]
-            fn splat(x: f32) -> Self {
-                // SAFETY: the CPU has the instruction, as for `instructions`.
-                #[allow(unsafe_code)]
-                Self(unsafe { $splat(x) })
-            }
-            #[inline(always)]
-            fn sum(self) -> f32 {
-                // SAFETY: the CPU has the instructions, as for `instructions`.
-                #[allow(unsafe_code)]
-                unsafe { $sum(self.0) }
-            }
-            instructions! { $($instructions)+ }
-        }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-x86_vector! {
-    /// A register of AVX2.
-    Avx2, __m256, 8, _mm256_set1_ps, sum_256, _mm256_loadu_ps, _mm256_storeu_ps, widen_256,
-    add(a, b) = _mm256_add_ps(a, b);
-    sub(a, b) = _mm256_sub_ps(a, b);
-    mul(a, b) = _mm256_mul_ps(a, b);
-    max(a, b) = _mm256_max_ps(a, b);
-    mul_add(a, b, c) = _mm256_fmadd_ps(a, b, c);
-    select_below(x, limit, yes, no) = _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(x, limit));
-    add_to_exponent(x, n) = {
-        let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(n));
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), n))
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-x86_vector! {
-    /// A register of AVX-512.
-    Avx512, __m512, 16, _mm512_set1_ps, _mm512_reduce_add_ps, _mm512_loadu_ps, _mm512_storeu_ps, widen_512,
-    add(a, b) = _mm512_add_ps(a, b);
-    sub(a, b) = _mm512_sub_ps(a, b);
-    mul(a, b) = _mm512_mul_ps(a, b);
-    max(a, b) = _mm512_max_ps(a, b);
-    mul_add(a, b, c) = _mm512_fmadd_ps(a, b, c);
-    select_below(x, limit, yes, no) = _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, limit), no, yes);
-    add_to_exponent(x, n) = {
-        let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(n));
-        _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), n))
-    };
 }
 
 /// Two vectors side by side: twice the products for each number that is read.
@@ -373,45 +224,6 @@ impl<V: Vector> Product for Single<V> {
     }
 }
 
-/// Pairs of BF16 numbers, the first in the lower half: VDPBF16PS adds both products to an f32. It takes subnormals for 0.
-#[cfg(target_arch = "x86_64")]
-pub(super) struct Bf16Pairs;
-
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-impl Product for Bf16Pairs {
-    type V = Pair<Avx512>;
-    const DEPTH: usize = 2;
-    #[inline(always)]
-    fn multiply(acc: Pair<Avx512>, a: Pair<Avx512>, b: Pair<Avx512>) -> Pair<Avx512> {
-        // SAFETY: registers of the same 64 bytes; the CPU has the instruction, as for `instructions`.
-        unsafe {
-            Pair(
-                Avx512(_mm512_dpbf16_ps(acc.0.0, transmute::<__m512, __m512bh>(a.0.0), transmute::<__m512, __m512bh>(b.0.0))),
-                Avx512(_mm512_dpbf16_ps(acc.1.0, transmute::<__m512, __m512bh>(a.1.0), transmute::<__m512, __m512bh>(b.1.0))),
-            )
-        }
-    }
-    #[inline(always)]
-    fn pack(low: Pair<Avx512>, high: Pair<Avx512>) -> Pair<Avx512> {
-        Pair(pack_bf16(low.0, high.0), pack_bf16(low.1, high.1))
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-#[inline(always)]
-fn pack_bf16(low: Avx512, high: Avx512) -> Avx512 {
-    // SAFETY: the CPU has the instructions, as for `instructions`.
-    unsafe {
-        let half = _mm512_set1_epi32(0x8000);
-        let low = _mm512_srli_epi32::<16>(_mm512_add_epi32(_mm512_castps_si512(low.0), half));
-        let high = _mm512_add_epi32(_mm512_castps_si512(high.0), half);
-        let high = _mm512_and_si512(high, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
-        Avx512(_mm512_castsi512_ps(_mm512_or_si512(low, high)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,9 +251,9 @@ mod tests {
             let worst = match simd {
                 Simd::Portable => error_of_exp2::<Pair<Portable>>(),
                 #[cfg(target_arch = "x86_64")]
-                Simd::Avx2 => error_of_exp2::<Pair<Avx2>>(),
+                Simd::Avx2 => error_of_exp2::<Pair<x86::Avx2>>(),
                 #[cfg(target_arch = "x86_64")]
-                _ => error_of_exp2::<Pair<Avx512>>(),
+                _ => error_of_exp2::<Pair<x86::Avx512>>(),
                 #[cfg(not(target_arch = "x86_64"))]
                 _ => unreachable!("no such level here"),
             };
