@@ -2,6 +2,7 @@
 
 use attention::oracle::truth;
 use attention::{Batch, Kv, Mask, Options, Problem};
+use fa2::{Fa2Simd, Simd};
 use ladder::registry::{self, ORACLE, RUNGS, Settings};
 use ndarray::Axis;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,15 @@ fn every_rung_conforms() {
     for rung in RUNGS {
         let attention = rung.build(Settings::default());
         assert_eq!(unsupported(&|problem| run_on_canaries(attention.as_ref(), problem)), expected, "{}", rung.name);
+    }
+}
+
+#[test]
+fn every_kind_of_vectors_conforms() {
+    let expected: Vec<&str> = [ORACLE_ONLY].into_iter().chain(UNSUPPORTED).collect();
+    for simd in Simd::available() {
+        let rung = Fa2Simd::new(simd).unwrap();
+        assert_eq!(unsupported(&|problem| run_on_canaries(&rung, problem)), expected, "{simd:?}");
     }
 }
 

@@ -5,19 +5,18 @@
 //! sum across lanes, which costs less than the idle lanes would.
 
 use super::Row;
-use super::tile::{KeyTile, LARGEST, Number, Unusual, load_rows};
+use super::tile::{KeyTile, Number, is_usual_score};
 use super::vector::Vector;
 use attention::Head;
 use ndarray::Array1;
 use online_softmax::State;
 use std::array;
-use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 /// Rows that share each load of k and v.
 pub(super) const ROWS: usize = 4;
 
-/// Up to [`ROWS`] query rows and what they have seen so far, in units of ln 2 as in a panel.
+/// Up to [`ROWS`] query rows and what they have seen so far.
 pub(super) struct Few<V> {
     rows: Vec<Row>,
     /// `[d / LANES, ROWS]`, zeros for rows that are not there and behind the last channel.
@@ -34,32 +33,31 @@ pub(super) type Scores = [Vec<f32>; ROWS];
 impl<V: Vector> Few<V> {
     /// Lines 4 and 5.
     #[inline(always)]
-    pub(super) fn new(heads: &[Head], rows: &[Row]) -> Result<Self, Unusual> {
-        let numbers = load_rows(heads, rows)?;
+    pub(super) fn new(heads: &[Head], rows: &[Row], numbers: &[Vec<f32>]) -> Self {
         let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
         let mut q = Vec::new();
         for c in (0..heads[0].d()).step_by(V::LANES) {
             q.push(array::from_fn(|row| V::from_fn(|lane| number(row, c + lane))));
         }
         let o = vec![[V::splat(0.0); ROWS]; heads[0].d_v().div_ceil(V::LANES)];
-        Ok(Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] })
+        Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] }
     }
 
     /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. `ahead` is told of each key as the work
-    /// goes on, to fetch what comes next.
+    /// goes on, to fetch what comes next. `unusual` is set for rows with such scores.
     #[inline(always)]
     pub(super) fn stream<T: Number>(
         &mut self,
         heads: &[Head],
         tile: &KeyTile<T>,
         s: &mut Scores,
+        unusual: &mut [bool],
         ahead: impl Fn(usize),
-    ) -> Result<(), Unusual> {
+    ) {
         self.dot(tile, s, ahead);
-        self.scores(heads, tile.keys.clone(), s)?;
+        self.scores(heads, tile.keys.clone(), s, unusual);
         let rescale = self.weights(s);
         self.accumulate(tile.v, s, rescale);
-        Ok(())
     }
 
     /// Line 8: Q K^T.
@@ -85,13 +83,12 @@ impl<V: Vector> Few<V> {
 
     /// Line 8: S from the products, scaled and masked.
     #[inline(always)]
-    fn scores(&self, heads: &[Head], keys: Range<usize>, s: &mut Scores) -> Result<(), Unusual> {
-        for (s, &(head, i)) in s.iter_mut().zip(&self.rows) {
+    fn scores(&self, heads: &[Head], keys: Range<usize>, s: &mut Scores, unusual: &mut [bool]) {
+        for ((s, &(head, i)), unusual) in s.iter_mut().zip(&self.rows).zip(unusual) {
             let head = &heads[head];
             if head.only_scales() {
-                let scale = head.scale * LOG2_E;
                 for s in s.iter_mut() {
-                    *s *= scale;
+                    *s *= head.scale;
                 }
                 let within = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
                 let visible = head.visible(i);
@@ -99,14 +96,11 @@ impl<V: Vector> Few<V> {
                 s[within(visible.end)..].fill(f32::NEG_INFINITY);
             } else {
                 for (s, j) in s.iter_mut().zip(keys.clone()) {
-                    *s = head.score(*s, i, j) * LOG2_E;
-                    if !(s.abs() <= LARGEST || *s == f32::NEG_INFINITY) {
-                        return Err(Unusual);
-                    }
+                    *s = head.score(*s, i, j);
+                    *unusual |= !is_usual_score(*s);
                 }
             }
         }
-        Ok(())
     }
 
     /// Line 9, and the factors of line 10.
@@ -121,11 +115,11 @@ impl<V: Vector> Few<V> {
             }
             let m = m.greatest();
             let shift = if m == f32::NEG_INFINITY { 0.0 } else { m };
-            rescale[row] = V::splat(self.m[row] - shift).exp2().lane(0);
+            rescale[row] = V::splat(self.m[row] - shift).exp().lane(0);
             self.m[row] = m;
             let mut sum = V::splat(0.0);
             for s in s.chunks_exact_mut(V::LANES) {
-                let p = V::load(s).sub(V::splat(shift)).exp2();
+                let p = V::load(s).sub(V::splat(shift)).exp();
                 p.store(s);
                 sum = sum.add(p);
             }
@@ -151,7 +145,7 @@ impl<V: Vector> Few<V> {
     /// The state of each row.
     pub(super) fn states(&self, d_v: usize) -> impl Iterator<Item = State> {
         (0..self.rows.len()).map(move |row| State {
-            m: self.m[row] * LN_2,
+            m: self.m[row],
             l: self.l[row],
             o: Array1::from_iter((0..d_v).map(|c| self.o[c / V::LANES][row].lane(c % V::LANES))),
         })
@@ -168,11 +162,6 @@ fn channels<V: Vector, T: Number, const B: usize>(
     rescale: [f32; ROWS],
 ) {
     let mut acc = [[V::splat(0.0); ROWS]; B];
-    for b in 0..B {
-        for row in 0..ROWS {
-            acc[b][row] = o[b][row].mul(V::splat(rescale[row]));
-        }
-    }
     let [p0, p1, p2, p3] = p;
     for ((((v, p0), p1), p2), p3) in v.chunks(d_v).zip(p0).zip(p1).zip(p2).zip(p3) {
         let v = &v[..B * V::LANES];
@@ -184,5 +173,10 @@ fn channels<V: Vector, T: Number, const B: usize>(
             }
         }
     }
-    o[..B].copy_from_slice(&acc);
+    // As in a panel, the sum over a tile is added as one.
+    for b in 0..B {
+        for row in 0..ROWS {
+            o[b][row] = o[b][row].mul_add(V::splat(rescale[row]), acc[b][row]);
+        }
+    }
 }

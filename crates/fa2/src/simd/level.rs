@@ -2,13 +2,13 @@
 
 use super::few::{self, Few};
 use super::panel::Panel;
-use super::tile::{self, Buffers, KeyTile, Number, Unusual, usual_shape};
+use super::tile::{self, Buffers, KeyTile, Number, is_usual, is_usual_shape, load_rows};
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86;
 use super::vector::{Pair, Portable, Product, Single, Vector};
-use super::{KEYS, Row};
+use super::{KEYS, PLAIN, Row};
 use crate::Tiles;
-use attention::{DType, Head};
+use attention::{DType, Head, NoMeter};
 use online_softmax::State;
 use std::any::Any;
 use std::array;
@@ -72,7 +72,7 @@ fn is_intel() -> bool {
 /// Lines 4 to 11 of the listing: the states of `rows`, which share k and v, after streaming `keys` past them.
 ///
 /// `simd` must be one of [`Simd::available`].
-pub(super) fn stream(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+pub(super) fn stream(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
     match simd {
         Simd::Portable => stream_with::<Single<Pair<Portable>>, Portable, 4>(heads, rows, keys),
         // SAFETY: the caller has one of the levels whose features have been detected.
@@ -92,19 +92,19 @@ pub(super) fn stream(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
     stream_with::<Single<Pair<x86::Avx2>>, x86::Avx2, 6>(heads, rows, keys)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
     stream_with::<Single<Pair<x86::Avx512>>, x86::Avx512, 8>(heads, rows, keys)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Result<Vec<State>, Unusual> {
+fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
     stream_with::<x86::Bf16Pairs, x86::Avx512, 8>(heads, rows, keys)
 }
 
@@ -114,24 +114,25 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
     heads: &[Head],
     rows: &[Row],
     keys: Range<usize>,
-) -> Result<Vec<State>, Unusual> {
-    let (head, mut states) = (&heads[0], Vec::with_capacity(rows.len()));
-    usual_shape(head)?;
-    let tiles = Tiles { rows: 1, keys: KEYS }.over(keys, head.k_len);
+) -> Vec<State> {
+    let head = &heads[0];
+    let numbers = load_rows(heads, rows);
+    let mut unusual = Unusual::new(head, &numbers);
+    let tiles = Tiles { rows: 1, keys: KEYS }.over(keys.clone(), head.k_len);
+    let mut states = Vec::with_capacity(rows.len());
     let mut scratch = Scratch::<P>::take();
     if head.q_len * heads.len() <= P::V::LANES / 2 {
         let mut groups = Vec::new();
-        for rows in rows.chunks(few::ROWS) {
-            groups.push(Few::<V>::new(heads, rows)?);
+        for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS)) {
+            groups.push(Few::<V>::new(heads, rows, numbers));
         }
         let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
         for keys in tiles {
-            match KeyTile::in_place(head, keys.clone(), V::LANES) {
-                Some(tile) => stream_few(&mut groups, heads, &tile?, &mut s)?,
-                None => {
-                    let tile = KeyTile::load(head, keys, V::LANES, &mut scratch.buffers)?;
-                    stream_few(&mut groups, heads, &tile, &mut s)?;
-                }
+            if let Some(tile) = KeyTile::in_place(head, keys.clone(), V::LANES) {
+                stream_few(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
+            } else {
+                let tile = KeyTile::load(head, keys, V::LANES, &mut scratch.buffers, &mut unusual.keys);
+                stream_few(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
             }
         }
         groups.iter().for_each(|few| states.extend(few.states(head.d_v())));
@@ -141,19 +142,21 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
             scratch.panels.resize_with(count, Panel::new);
         }
         let panels = &mut scratch.panels[..count];
-        for (panel, rows) in panels.iter_mut().zip(rows.chunks(P::V::LANES)) {
-            panel.start(heads, rows)?;
+        for ((panel, rows), numbers) in panels.iter_mut().zip(rows.chunks(P::V::LANES)).zip(numbers.chunks(P::V::LANES))
+        {
+            panel.start(heads, rows, numbers);
         }
         for keys in tiles {
-            let tile = KeyTile::load_for::<P>(head, keys, &mut scratch.buffers)?;
-            for panel in &mut *panels {
-                panel.stream::<R>(heads, &tile, &mut scratch.s)?;
+            let tile = KeyTile::load_for::<P>(head, keys, &mut scratch.buffers, &mut unusual.keys);
+            for (panel, unusual) in panels.iter_mut().zip(unusual.rows.chunks_mut(P::V::LANES)) {
+                panel.stream::<R>(heads, &tile, &mut scratch.s, unusual);
             }
         }
         panels.iter().for_each(|panel| states.extend(panel.states()));
     }
     scratch.put_back();
-    Ok(states)
+    unusual.mend(heads, rows, keys, &mut states);
+    states
 }
 
 /// One tile past all groups of few rows. The first of them fetches the next tile, row by row, as it goes.
@@ -163,15 +166,41 @@ fn stream_few<V: Vector, T: Number>(
     heads: &[Head],
     tile: &KeyTile<T>,
     s: &mut few::Scores,
-) -> Result<(), Unusual> {
-    let mut groups = groups.iter_mut();
-    if let Some(few) = groups.next() {
-        few.stream(heads, tile, s, |key| tile::prefetch(&heads[0], key + KEYS))?;
+    unusual: &mut [bool],
+) {
+    let mut groups = groups.iter_mut().zip(unusual.chunks_mut(few::ROWS));
+    if let Some((few, unusual)) = groups.next() {
+        few.stream(heads, tile, s, unusual, |key| tile::prefetch(&heads[0], key + KEYS));
     }
-    for few in groups {
-        few.stream(heads, tile, s, |_| {})?;
+    for (few, unusual) in groups {
+        few.stream(heads, tile, s, unusual, |_| {});
     }
-    Ok(())
+}
+
+/// What is left to the plain algorithm: numbers that are not finite, or far from any that attention meets.
+struct Unusual {
+    /// For each query row, whether its numbers or scores are so.
+    rows: Vec<bool>,
+    /// Keys whose k or v are so.
+    keys: Vec<usize>,
+}
+
+impl Unusual {
+    fn new(head: &Head, numbers: &[Vec<f32>]) -> Self {
+        let shape = is_usual_shape(head);
+        Unusual { rows: numbers.iter().map(|q| !shape || !is_usual(q)).collect(), keys: Vec::new() }
+    }
+
+    /// Computes the states of rows that are unusual themselves or attend an unusual key again.
+    fn mend(&self, heads: &[Head], rows: &[Row], keys: Range<usize>, states: &mut [State]) {
+        for ((&unusual, &(head, i)), state) in self.rows.iter().zip(rows).zip(states) {
+            let head = &heads[head];
+            if unusual || self.keys.iter().any(|&j| head.attends(i, j)) {
+                let tiles = PLAIN.over(keys.clone(), head.k_len);
+                state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);
+            }
+        }
+    }
 }
 
 /// The memory of a task. A thread keeps it for its next task: to the allocator it is large enough to be given back to the

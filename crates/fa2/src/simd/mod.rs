@@ -31,9 +31,9 @@
 //!
 //! # What it leaves to the plain rung
 //!
-//! Row tiles with numbers beyond 2^50 or not finite, in which scores may overflow, are computed by
-//! [`row_tile`](crate::row_tile). Soft caps, ALiBi and biases are added pair by pair by [`Head::score`], at about half the
-//! speed. Traffic is not metered: the caches of the CPU decide what moves.
+//! Rows that meet numbers beyond 2^50 or not finite, whose scores may overflow, are computed by [`stream`](crate::stream),
+//! one by one. Soft caps, ALiBi and biases are added pair by pair by [`Head::score`], at about half the speed. Traffic is not
+//! metered: the caches of the CPU decide what moves.
 
 mod few;
 mod level;
@@ -41,13 +41,10 @@ mod panel;
 mod tile;
 mod vector;
 
-use crate::{Tiles, merge, row_tile};
-use attention::{
-    Attention, AttentionError, DType, Head, NoMeter, OutputMut, Problem, RowsMut, supports_f32_arithmetic,
-};
+use crate::{Tiles, merge};
+use attention::{Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
 use rayon::prelude::*;
 use std::ops::Range;
-use tile::Unusual;
 
 pub use level::Simd;
 
@@ -60,7 +57,7 @@ const KEYS: usize = 128;
 /// Bytes of k and v that one split streams.
 const SPLIT_BYTES: usize = 1 << 20;
 
-/// Tiles of the plain algorithm where it takes over.
+/// Tiles of the plain algorithm where it takes over: a divisor of [`KEYS`], so that splits end where its tiles do.
 const PLAIN: Tiles = Tiles { rows: 64, keys: 64 };
 
 /// A query row: the place of its head among those that share k and v, and the row in it.
@@ -104,25 +101,14 @@ impl Fa2Simd {
         let tile = outs[0].rows.clone();
         let rows: Vec<Row> = (0..heads.len()).flat_map(|head| tile.clone().map(move |i| (head, i))).collect();
         let visible = heads[0].visible_to_any(tile.clone());
-        let parts = splits(&heads)
-            .into_par_iter()
-            .map(|split| {
-                let keys = visible.start.max(split.start)..visible.end.min(split.end);
-                level::stream(self.simd, &heads, &rows, keys)
-            })
-            .collect::<Result<Vec<_>, Unusual>>();
-        match parts {
-            Ok(parts) => {
-                for ((head, i), state) in rows.into_iter().zip(merge(parts)) {
-                    let (o, lse) = state.finish(heads[head].sink);
-                    outs[head].store(i, o.view(), lse);
-                }
-            }
-            Err(Unusual) => {
-                for (head, out) in heads.iter().zip(outs) {
-                    row_tile(head, PLAIN, 1, out, &NoMeter);
-                }
-            }
+        let parts = splits(&heads).into_par_iter().map(|split| {
+            let keys = visible.start.max(split.start)..visible.end.min(split.end);
+            level::stream(self.simd, &heads, &rows, keys)
+        });
+        let states = merge(parts.collect());
+        for ((head, i), state) in rows.into_iter().zip(states) {
+            let (o, lse) = state.finish(heads[head].sink);
+            outs[head].store(i, o.view(), lse);
         }
     }
 }

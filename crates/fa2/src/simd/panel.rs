@@ -5,17 +5,15 @@
 //! transposed. The maximum, the weights and the sum of a row stay in its lane: no sum goes across lanes.
 
 use super::Row;
-use super::tile::{KeyTile, LARGEST, Unusual, load_rows};
+use super::tile::{KeyTile, is_usual_score};
 use super::vector::{Product, Vector};
 use attention::Head;
 use ndarray::Array1;
 use online_softmax::State;
 use std::array;
-use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
-/// Query rows that share k and v, and what they have seen so far. Scores count in ln 2, so that weights are powers of 2.
-#[derive(Clone)]
+/// Query rows that share k and v, and what they have seen so far.
 pub(super) struct Panel<P: Product> {
     rows: Vec<Row>,
     /// The keys that each row sees.
@@ -38,9 +36,8 @@ impl<P: Product> Panel<P> {
 
     /// Lines 4 and 5: Q_i on chip, O = 0, l = 0, m = -inf. Lanes without a row hold zeros, and nobody reads what they get.
     #[inline(always)]
-    pub(super) fn start(&mut self, heads: &[Head], rows: &[Row]) -> Result<(), Unusual> {
+    pub(super) fn start(&mut self, heads: &[Head], rows: &[Row], numbers: &[Vec<f32>]) {
         let (d, d_v) = (heads[0].d(), heads[0].d_v());
-        let numbers = load_rows(heads, rows)?;
         let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
         self.q.clear();
         for c in (0..d).step_by(P::DEPTH) {
@@ -54,25 +51,28 @@ impl<P: Product> Panel<P> {
         self.rows.extend_from_slice(rows);
         self.visible.clear();
         self.visible.extend(rows.iter().map(|&(head, i)| heads[head].visible(i)));
-        Ok(())
     }
 
-    /// Lines 6 to 10 for one tile of keys, `R` keys or channels at once.
+    /// Lines 6 to 10 for one tile of keys, `R` keys or channels at once. `unusual` is set for rows with such scores.
     #[inline(always)]
     pub(super) fn stream<const R: usize>(
         &mut self,
         heads: &[Head],
         tile: &KeyTile,
         s: &mut Vec<P::V>,
-    ) -> Result<(), Unusual> {
+        unusual: &mut [bool],
+    ) {
         // The part of the tile that some row sees, from a whole step on.
         let from = self.visible.iter().map(|keys| keys.start).min().unwrap_or(0).max(tile.keys.start);
         let to = self.visible.iter().map(|keys| keys.end).max().unwrap_or(0).min(tile.keys.end);
         if from >= to {
-            return Ok(());
+            return;
         }
         let from = from - (from - tile.keys.start) % P::DEPTH;
-        self.scores::<R>(heads, tile, from..to, s)?;
+        self.scores::<R>(heads, tile, from..to, s);
+        if !heads.iter().all(Head::only_scales) {
+            self.adjust(heads, from..to, s, unusual);
+        }
         let rescale = self.weights(s);
         if P::DEPTH == 2 {
             for step in 0..s.len() / 2 {
@@ -81,22 +81,16 @@ impl<P: Product> Panel<P> {
         }
         let v = &tile.v[(from - tile.keys.start) / P::DEPTH * self.o.len()..];
         self.accumulate::<R>(v, &s[..s.len() / P::DEPTH], rescale);
-        Ok(())
     }
 
-    /// Line 8: S = Q K^T, scaled, masked, and padded with hidden keys to whole steps.
+    /// Line 8: S = Q K^T, scaled and masked if there is nothing more to a score, and padded with hidden keys to whole steps.
     #[inline(always)]
-    fn scores<const R: usize>(
-        &self,
-        heads: &[Head],
-        tile: &KeyTile,
-        keys: Range<usize>,
-        s: &mut Vec<P::V>,
-    ) -> Result<(), Unusual> {
-        s.resize(keys.len().next_multiple_of(P::DEPTH), P::V::splat(f32::NEG_INFINITY));
-        s[keys.len()..].fill(P::V::splat(f32::NEG_INFINITY));
-        let plain = heads.iter().all(Head::only_scales);
-        let scale = if plain { heads[0].scale * LOG2_E } else { 1.0 };
+    fn scores<const R: usize>(&self, heads: &[Head], tile: &KeyTile, keys: Range<usize>, s: &mut Vec<P::V>) {
+        let hidden = P::V::splat(f32::NEG_INFINITY);
+        s.resize(keys.len().next_multiple_of(P::DEPTH), hidden);
+        s[keys.len()..].fill(hidden);
+        let only_scales = heads.iter().all(Head::only_scales);
+        let scale = if only_scales { heads[0].scale } else { 1.0 };
         let steps = self.q.len();
         let k = &tile.k[(keys.start - tile.keys.start) * steps..(keys.end - tile.keys.start) * steps];
         let s = &mut s[..keys.len()];
@@ -107,11 +101,8 @@ impl<P: Product> Panel<P> {
         for (s, k) in s[whole..].chunks_exact_mut(1).zip(k[whole * steps..].chunks_exact(steps)) {
             self.dot::<1>(k, scale, s);
         }
-        if plain {
+        if only_scales {
             self.mask(keys, s);
-            Ok(())
-        } else {
-            self.adjust(heads, keys, s)
         }
     }
 
@@ -149,21 +140,19 @@ impl<P: Product> Panel<P> {
     }
 
     /// The scores of heads with more than a scale and a mask, pair by pair, from the products.
-    fn adjust(&self, heads: &[Head], keys: Range<usize>, s: &mut [P::V]) -> Result<(), Unusual> {
-        let mut usual = true;
+    fn adjust(&self, heads: &[Head], keys: Range<usize>, s: &mut [P::V], unusual: &mut [bool]) {
         for (j, s) in keys.zip(s) {
             let dots = *s;
             *s = P::V::from_fn(|lane| {
                 let Some(&(head, i)) = self.rows.get(lane) else { return 0.0 };
-                let s = heads[head].score(dots.lane(lane), i, j) * LOG2_E;
-                usual &= s.abs() <= LARGEST || s == f32::NEG_INFINITY;
+                let s = heads[head].score(dots.lane(lane), i, j);
+                unusual[lane] |= !is_usual_score(s);
                 s
             });
         }
-        if usual { Ok(()) } else { Err(Unusual) }
     }
 
-    /// Line 9, and the factor of line 10: s becomes P~ = 2^(S - m_new).
+    /// Line 9, and the factor of line 10: s becomes P~ = e^(S - m_new).
     #[inline(always)]
     fn weights(&mut self, s: &mut [P::V]) -> P::V {
         let old = self.m;
@@ -172,12 +161,13 @@ impl<P: Product> Panel<P> {
         }
         // With every score -inf so far, m is -inf too, and the differences would be NaN.
         let m = P::V::splat(f32::NEG_INFINITY).select_below(self.m, self.m, P::V::splat(0.0));
-        let rescale = old.sub(m).exp2();
-        self.l = self.l.mul(rescale);
+        let rescale = old.sub(m).exp();
+        let mut sum = P::V::splat(0.0);
         for s in s {
-            *s = s.sub(m).exp2();
-            self.l = self.l.add(*s);
+            *s = s.sub(m).exp();
+            sum = sum.add(*s);
         }
+        self.l = self.l.mul_add(rescale, sum);
         rescale
     }
 
@@ -200,22 +190,22 @@ impl<P: Product> Panel<P> {
         let d_v = self.o.len();
         let o = &mut self.o[channel..channel + R];
         let mut acc = [P::V::splat(0.0); R];
-        for r in 0..R {
-            acc[r] = rescale.mul(o[r]);
-        }
         for (v, &p) in v.chunks_exact(d_v).zip(p) {
             let v = &v[channel..channel + R];
             for r in 0..R {
                 acc[r] = P::multiply(acc[r], P::V::splat(v[r]), p);
             }
         }
-        o.copy_from_slice(&acc);
+        // The sum over a tile is added as one: one by one, long sums of small terms would stand still.
+        for r in 0..R {
+            o[r] = o[r].mul_add(rescale, acc[r]);
+        }
     }
 
     /// The state of each row, in the order of the rows.
     pub(super) fn states(&self) -> impl Iterator<Item = State> {
         (0..self.rows.len()).map(|row| State {
-            m: self.m.lane(row) * LN_2,
+            m: self.m.lane(row),
             l: self.l.lane(row),
             o: Array1::from_iter(self.o.iter().map(|o| o.lane(row))),
         })

@@ -6,23 +6,24 @@ use attention::{Head, Rows};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use ndarray::{ArrayView1, ArrayView2, s};
-use std::f64::consts::LOG2_E;
+use std::borrow::Cow;
 use std::ops::Range;
 
-/// The largest usual magnitude of a number, and of a score with more to it than a product.
-pub(super) const LARGEST: f32 = (1u64 << 50) as f32;
+/// The largest usual magnitude of a number or a score. Beyond, products and sums may overflow.
+const LARGEST: f32 = (1u64 << 50) as f32;
 
-/// Smallest magnitude of a value whose products in BF16 arithmetic, which has no subnormals, lose nothing that counts.
+/// The smallest usual magnitude but 0 of a value in BF16, whose products know no subnormals.
 const SMALLEST: f32 = 1.0 / (1u128 << 100) as f32;
 
-/// A number that is not finite, or far from any that attention meets. The plain algorithm takes care of those.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unusual;
-
 /// Whether no product of usual numbers can overflow, for these channels and this scale.
-pub(super) fn usual_shape(head: &Head) -> Result<(), Unusual> {
-    let most = f64::from(LARGEST).powi(2) * head.d() as f64 * f64::from(head.scale.abs()).max(1.0) * LOG2_E;
-    if most < f64::from(f32::MAX) { Ok(()) } else { Err(Unusual) }
+pub(super) fn is_usual_shape(head: &Head) -> bool {
+    let channels = head.d() as f64 * f64::from(head.scale.abs()).max(1.0);
+    f64::from(LARGEST).powi(2) * channels < f64::from(f32::MAX)
+}
+
+/// Whether differences of such a score with others are what they should be.
+pub(super) fn is_usual_score(s: f32) -> bool {
+    s.abs() <= LARGEST || s == f32::NEG_INFINITY
 }
 
 /// Lines 6 and 7: K_j and V_j, for every query head that shares them.
@@ -61,16 +62,19 @@ pub(super) struct Buffers {
 }
 
 impl<'a> KeyTile<'a> {
-    /// Loads a tile, each row with zeros behind it up to a multiple of `lanes`.
+    /// Loads a tile, each row with zeros behind it up to a multiple of `lanes`. Rows with unusual numbers come as zeros, so
+    /// that no query row feels them that does not attend them, and are added to `unusual`.
     #[inline(always)]
     pub(super) fn load(
         head: &'a Head,
         keys: Range<usize>,
         lanes: usize,
         Buffers { k, v }: &'a mut Buffers,
-    ) -> Result<Self, Unusual> {
-        let (k, v) = (widen(&head.k, keys.clone(), lanes, k), widen(&head.v, keys.clone(), lanes, v));
-        if usual(k) && usual(v) { Ok(KeyTile { keys, k, v }) } else { Err(Unusual) }
+        unusual: &mut Vec<usize>,
+    ) -> Self {
+        let k = load(&head.k, keys.clone(), lanes, k, unusual);
+        let v = load(&head.v, keys.clone(), lanes, v, unusual);
+        KeyTile { keys, k, v }
     }
 
     /// Loads a tile for products of `P`.
@@ -79,27 +83,31 @@ impl<'a> KeyTile<'a> {
         head: &'a Head,
         keys: Range<usize>,
         buffers: &'a mut Buffers,
-    ) -> Result<Self, Unusual> {
+        unusual: &mut Vec<usize>,
+    ) -> Self {
         match (&head.k, &head.v) {
-            (Rows::Bf16(k), Rows::Bf16(v)) if P::DEPTH == 2 => Self::load_pairs(k, v, keys, buffers),
-            _ => Self::load(head, keys, 1, buffers),
+            (Rows::Bf16(k), Rows::Bf16(v)) if P::DEPTH == 2 => {
+                let tile = |rows: &ArrayView2<'a, bf16>| rows.slice_move(s![keys.clone(), ..]);
+                Self::load_pairs(tile(k), tile(v), keys.clone(), buffers, unusual)
+            }
+            _ => Self::load(head, keys, 1, buffers, unusual),
         }
     }
 
     /// Pairs of channels of k, and pairs of keys of v. An odd one out has a 0 beside it.
     #[inline(always)]
     fn load_pairs(
-        k: &ArrayView2<bf16>,
-        v: &ArrayView2<bf16>,
+        k: ArrayView2<bf16>,
+        v: ArrayView2<bf16>,
         keys: Range<usize>,
         buffers: &'a mut Buffers,
-    ) -> Result<Self, Unusual> {
-        let (k, v) = (k.slice(s![keys.clone(), ..]), v.slice(s![keys.clone(), ..]));
-        let ([d, d_v], k, v) = ([k.ncols(), v.ncols()], k.as_standard_layout(), v.as_standard_layout());
+        unusual: &mut Vec<usize>,
+    ) -> Self {
+        let (d, d_v) = (k.ncols(), v.ncols());
+        let (k, v) = (k.as_standard_layout(), v.as_standard_layout());
         let (Some(k), Some(v)) = (k.as_slice(), v.as_slice()) else { unreachable!("standard layout") };
-        if !usual_bf16(k, v) {
-            return Err(Unusual);
-        }
+        let k = without_unusual(k, d, 0.0, keys.start, unusual);
+        let v = without_unusual(v, d_v, SMALLEST, keys.start, unusual);
         let pair = |low: bf16, high: bf16| f32::from_bits(u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16);
         buffers.k.clear();
         for k in k.chunks_exact(d) {
@@ -114,36 +122,65 @@ impl<'a> KeyTile<'a> {
                 (low, high) => buffers.v.extend(low.iter().zip(high).map(|(&low, &high)| pair(low, high))),
             }
         }
-        Ok(KeyTile { keys, k: &buffers.k, v: &buffers.v })
+        KeyTile { keys, k: &buffers.k, v: &buffers.v }
     }
 }
 
 impl<'a> KeyTile<'a, bf16> {
-    /// A tile of BF16 numbers where they lie, if rows of whole vectors of `lanes` lie there one behind the other.
+    /// A tile of BF16 numbers where they lie, if usual rows of whole vectors of `lanes` lie there one behind the other.
     #[inline(always)]
-    pub(super) fn in_place(head: &'a Head, keys: Range<usize>, lanes: usize) -> Option<Result<Self, Unusual>> {
+    pub(super) fn in_place(head: &'a Head, keys: Range<usize>, lanes: usize) -> Option<Self> {
         let (Rows::Bf16(k), Rows::Bf16(v)) = (&head.k, &head.v) else { return None };
         if !k.ncols().is_multiple_of(lanes) || !v.ncols().is_multiple_of(lanes) {
             return None;
         }
         let (k, v) = (k.slice(s![keys.clone(), ..]).to_slice()?, v.slice(s![keys.clone(), ..]).to_slice()?);
-        let usual = |x: &[bf16]| largest_bf16(x) <= bf16::from_f32(LARGEST).to_bits();
-        Some(if usual(k) && usual(v) { Ok(KeyTile { keys, k, v }) } else { Err(Unusual) })
+        (is_usual_bf16(k, 0.0) && is_usual_bf16(v, 0.0)).then_some(KeyTile { keys, k, v })
     }
 }
 
-/// A range of rows in f32, each with zeros behind it up to a multiple of `lanes`: where they lie if that is what they are,
-/// else in `buffer`.
+/// Query rows in f32.
 #[inline(always)]
-fn widen<'a>(rows: &'a Rows, range: Range<usize>, lanes: usize, buffer: &'a mut Vec<f32>) -> &'a [f32] {
-    let d = rows.shape()[1];
-    let width = d.next_multiple_of(lanes);
+pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Vec<Vec<f32>> {
+    let mut numbers = vec![Vec::new(); rows.len()];
+    for (&(head, i), numbers) in rows.iter().zip(&mut numbers) {
+        widen(&heads[head].q, i..i + 1, 1, numbers);
+    }
+    numbers
+}
+
+/// A range of rows as [`KeyTile::load`] wants them: where they lie, or in `buffer`.
+#[inline(always)]
+fn load<'a>(
+    rows: &'a Rows,
+    range: Range<usize>,
+    lanes: usize,
+    buffer: &'a mut Vec<f32>,
+    unusual: &mut Vec<usize>,
+) -> &'a [f32] {
+    let width = rows.shape()[1].next_multiple_of(lanes);
     if let Rows::F32(rows) = rows
-        && d == width
+        && rows.ncols() == width
         && let Some(rows) = rows.slice(s![range.clone(), ..]).to_slice()
+        && is_usual(rows)
     {
         return rows;
     }
+    widen(rows, range.clone(), lanes, buffer);
+    if !is_usual(buffer) {
+        for (key, row) in range.zip(buffer.chunks_exact_mut(width)).filter(|(_, row)| !is_usual(row)) {
+            row.fill(0.0);
+            unusual.push(key);
+        }
+    }
+    buffer
+}
+
+/// Copies a range of rows in f32, each with zeros behind it up to a multiple of `lanes`.
+#[inline(always)]
+fn widen(rows: &Rows, range: Range<usize>, lanes: usize, buffer: &mut Vec<f32>) {
+    let d = rows.shape()[1];
+    let width = d.next_multiple_of(lanes);
     if d < width {
         buffer.clear();
     }
@@ -160,7 +197,6 @@ fn widen<'a>(rows: &'a Rows, range: Range<usize>, lanes: usize, buffer: &'a mut 
             Rows::F64(_) | Rows::E4m3(_) => unreachable!("the rung supports neither"),
         }
     }
-    buffer
 }
 
 #[inline(always)]
@@ -171,35 +207,43 @@ fn write<T: Copy>(row: ArrayView1<T>, out: &mut [f32], widen: impl Fn(T) -> f32)
     }
 }
 
-/// Query rows in f32.
 #[inline(always)]
-pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Result<Vec<Vec<f32>>, Unusual> {
-    let load = |&(head, i): &Row| {
-        let mut buffer = Vec::new();
-        widen(&heads[head].q, i..i + 1, 1, &mut buffer).to_vec()
-    };
-    let rows: Vec<Vec<f32>> = rows.iter().map(load).collect();
-    if rows.iter().all(|row| usual(row)) { Ok(rows) } else { Err(Unusual) }
-}
-
-/// Whether the scores and sums of these numbers stay far from overflow.
-#[inline(always)]
-fn usual(x: &[f32]) -> bool {
+pub(super) fn is_usual(x: &[f32]) -> bool {
     x.iter().fold(0, |most, x| x.abs().to_bits().max(most)) <= LARGEST.to_bits()
 }
 
+/// Whether all magnitudes but 0 are usual and no smaller than `smallest`.
 #[inline(always)]
-fn usual_bf16(k: &[bf16], v: &[bf16]) -> bool {
-    let [largest, smallest] = [LARGEST, SMALLEST].map(|x| bf16::from_f32(x).to_bits());
+fn is_usual_bf16(x: &[bf16], smallest: f32) -> bool {
+    let [smallest, largest] = [smallest, LARGEST].map(|x| bf16::from_f32(x).to_bits());
+    let most = x.iter().fold(0, |most, x| (x.to_bits() & 0x7FFF).max(most));
+    if smallest == 0 {
+        return most <= largest;
+    }
     // Of 0 the subtraction makes the largest number there is.
-    let least = v.iter().fold(u16::MAX, |least, x| (x.to_bits() & 0x7FFF).wrapping_sub(1).min(least));
-    largest_bf16(k).max(largest_bf16(v)) <= largest && least >= smallest - 1
+    let least = x.iter().fold(u16::MAX, |least, x| (x.to_bits() & 0x7FFF).wrapping_sub(1).min(least));
+    most <= largest && least >= smallest - 1
 }
 
-/// The bits of the largest magnitude.
+/// Rows of `d` channels with zeros for those that are not [usual](is_usual_bf16), which are added to `unusual`, counted from
+/// `start`.
 #[inline(always)]
-fn largest_bf16(x: &[bf16]) -> u16 {
-    x.iter().fold(0, |most, x| (x.to_bits() & 0x7FFF).max(most))
+fn without_unusual<'t>(
+    rows: &'t [bf16],
+    d: usize,
+    smallest: f32,
+    start: usize,
+    unusual: &mut Vec<usize>,
+) -> Cow<'t, [bf16]> {
+    if is_usual_bf16(rows, smallest) {
+        return Cow::Borrowed(rows);
+    }
+    let mut rows = rows.to_vec();
+    for (key, row) in (start..).zip(rows.chunks_exact_mut(d)).filter(|(_, row)| !is_usual_bf16(row, smallest)) {
+        row.fill(bf16::ZERO);
+        unusual.push(key);
+    }
+    Cow::Owned(rows)
 }
 
 /// Asks the memory for k and v of `key`, if there is such a key, so that they are in the L2 cache when their tile is loaded.
