@@ -44,8 +44,12 @@ fn a04_new_tokens_on_a_cache_equal_the_last_rows_of_a_prefill() {
     let prefill = run_all(&all.problem(masked(Mask::Causal)));
     let step = run_all(&new.problem(masked(Mask::Causal)));
     for ((name, prefill), (_, step)) in prefill.iter().zip(&step) {
-        assert_eq!(o(prefill).slice(s![.., .., 2.., ..]), o(step).slice(s![.., .., .., ..]), "{name}");
-        assert_eq!(prefill.lse.slice(s![.., .., 2..]), step.lse.slice(s![.., .., ..]), "{name}");
+        // On vectors, few rows take another order of sums than many.
+        let near = if name.starts_with("fa2-simd") { 1e-6 } else { 0.0 };
+        let (o_prefill, o_step) = (o(prefill), o(step));
+        let far = |(a, b): (&f32, &f32)| (a - b).abs() > near;
+        assert!(!o_prefill.slice(s![.., .., 2.., ..]).iter().zip(&o_step).any(far), "{name}: o");
+        assert!(!prefill.lse.slice(s![.., .., 2..]).iter().zip(&step.lse).any(far), "{name}: lse");
     }
 }
 

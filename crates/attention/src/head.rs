@@ -145,7 +145,7 @@ impl Head<'_> {
     }
 
     /// Whether key `j` has a part in row `i`: it is visible and its score is not -inf.
-    pub fn attends(&self, i: usize, j: usize) -> bool {
+    fn attends(&self, i: usize, j: usize) -> bool {
         let dot = self.q.row_f64(i).dot(&self.k.row_f64(j));
         self.score(dot as f32, i, j) != f32::NEG_INFINITY
     }

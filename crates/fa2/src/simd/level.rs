@@ -191,11 +191,13 @@ impl Unusual {
         Unusual { rows: numbers.iter().map(|q| !shape || !is_usual(q)).collect(), keys: Vec::new() }
     }
 
-    /// Computes the states of rows that are unusual themselves or attend an unusual key again.
+    /// Computes again the states of rows that are unusual themselves or see an unusual key.
     fn mend(&self, heads: &[Head], rows: &[Row], keys: Range<usize>, states: &mut [State]) {
         for ((&unusual, &(head, i)), state) in self.rows.iter().zip(rows).zip(states) {
             let head = &heads[head];
-            if unusual || self.keys.iter().any(|&j| head.attends(i, j)) {
+            // Whatever k holds, neither the mask nor the bias hides a key whose product 0 would have a score.
+            let sees = |&j: &usize| head.score(0.0, i, j) != f32::NEG_INFINITY;
+            if unusual || self.keys.iter().any(sees) {
                 let tiles = PLAIN.over(keys.clone(), head.k_len);
                 state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);
             }
