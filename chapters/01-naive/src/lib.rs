@@ -18,8 +18,8 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMu
 /// Rows that one task takes, if you let blocks of rows run in parallel. One block for all rows is as right.
 const BLOCK: usize = 64;
 
-/// Terms of a sum that are added one after the other, if you let a long sum be a sum of such sums. It matters only among
-/// many equal terms: at 2^24 of them a single f32 sum stands still.
+/// Terms of a sum that are added one after the other, if you let a long sum be a sum of such sums. It matters only
+/// among many equal terms: at 2^24 of them a single f32 sum stands still.
 const RUN: usize = 256;
 
 /// Bytes of one element of S or P.

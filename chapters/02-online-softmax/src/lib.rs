@@ -16,8 +16,8 @@ use rayon::prelude::*;
 /// Rows that one task takes. It divides work among threads and changes no result.
 const ROWS: usize = 16;
 
-/// Keys that pass one after the other, if you let a long row be merged from states of so many. It matters only among many
-/// equal weights: at 2^24 of them a single f32 sum stands still.
+/// Keys that pass one after the other, if you let a long row be merged from states of so many. It matters only among
+/// many equal weights: at 2^24 of them a single f32 sum stands still.
 const RUN: usize = 256;
 
 /// The softmax of a row over some keys, in a form that can grow and merge.

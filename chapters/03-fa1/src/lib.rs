@@ -127,8 +127,8 @@ pub fn finish(head: &Head, running: Running, out: &mut RowsMut, meter: &impl Met
 /// Step 5. The traffic of Algorithm 1 predicted from the shapes, without running it: what [`head`] and [`finish`] count.
 ///
 /// First hint: write down for one head what each line of the listing moves, and how often. T_c, the number of key tiles,
-/// is how often all of q, o, l and m passes. A sequence without queries moves nothing. [`wide`] makes of a length a u128,
-/// in which no product overflows and which [`Traffic::add`] takes.
+/// is how often all of q, o, l and m passes. A sequence without queries moves nothing. [`wide`] makes a u128 of a length:
+/// no product of those overflows, and [`Traffic::add`] takes them.
 ///
 /// # Errors
 /// Those of [`Blocks::fit`].

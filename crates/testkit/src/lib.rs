@@ -1,9 +1,9 @@
 //! How a rung is judged.
 //!
 //! [`judge`] is the one error rule, against the oracle of [`attention`]; [`check`] applies it to a problem drawn by
-//! [`problems`]. [`check_by_hand`] takes a problem that can be worked by hand, [`update_is_the_listings`] the rows of one
-//! tile. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`] tensor
-//! files. None of it knows a rung: whoever judges hands one in.
+//! [`problems`]. [`check_by_hand`] takes a problem that can be worked by hand, [`update_is_the_listings`] the rows of
+//! one tile. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`]
+//! tensor files. None of it knows a rung: whoever judges hands one in.
 
 mod by_hand;
 mod check;

@@ -61,8 +61,8 @@ impl Pack {
     /// Reads the manifest of the pack in `dir`; the cases' files are read when they are run.
     ///
     /// # Errors
-    /// [`PackError`] if there is no manifest, it is no such JSON, or a case of it has a file outside `dir`, or a family or
-    /// type that no pack has.
+    /// [`PackError`] if there is no manifest, it is no such JSON, or a case of it has a file outside `dir`, or a family
+    /// or type that no pack has.
     pub fn open(dir: &Path) -> Result<Self, PackError> {
         let path = inside(dir, "manifest.json")?;
         let text = Source::open(&path)?.text(MAX_MANIFEST)?;
@@ -93,8 +93,8 @@ impl Pack {
     /// Reads the tensors of a case and checks them against the manifest.
     ///
     /// # Errors
-    /// [`PackError`] names the file, the tensor, what was found and what was wanted. A file that a symbolic link leads to
-    /// from inside the pack is none of its own.
+    /// [`PackError`] names the file, the tensor, what was found and what was wanted. A file to which a symbolic link
+    /// leads out of the pack is refused unread.
     pub fn load<'a>(&self, case: &'a Case) -> Result<LoadedCase<'a>, PackError> {
         let file = read_safetensors(&inside(&self.dir, &case.file)?)?;
         case.check_tensors(&file)?;

@@ -29,8 +29,8 @@ pub fn rows() -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// After `update(s, o, l, m)`, l and m take in the tile, s holds its weights, and o what is left of the keys before; the
-/// product of weights and values is not added yet. o and the weights are kept divided by `divisor` of their row.
+/// After `update(s, o, l, m)`, l and m take in the tile, s holds its weights, and o what is left of the keys before;
+/// the product of weights and values is not added yet. o and the weights are kept divided by `divisor` of their row.
 ///
 /// # Errors
 /// One of the four is something else.

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// A length at which a bench takes seconds.
 const LENGTH: usize = 256;
 
-/// Measures a chapter's rung, and the one below it if there is one, by criterion: the `main` of the chapter's bench. Takes
-/// criterion's command line.
+/// Measures a chapter's rung, and the one below it if there is one, by criterion: the `main` of the chapter's bench.
+/// Takes criterion's command line.
 ///
 /// # Panics
 /// If a rung cannot do one of the [`cases`] or does it wrongly.
