@@ -3,7 +3,7 @@
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 class SupportsDLPack(Protocol):
-    """An array that hands its memory out over DLPack: a NumPy, PyTorch or JAX array, or a result that no one has taken."""
+    """An array that hands its memory out over DLPack, as those of NumPy, PyTorch and JAX do."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, int]: ...
@@ -13,7 +13,7 @@ _Array = TypeVar("_Array", bound=SupportsDLPack)
 def rungs() -> list[str]:
     """The names of the rungs, from the lowest up."""
 
-# Results are of q's library: of q's type for NumPy, PyTorch and JAX, and a SupportsDLPack for a library without from_dlpack.
+# Results are arrays of q's library. Where it has no from_dlpack, they are a SupportsDLPack for one that has.
 @overload
 def attention(
     q: _Array,

@@ -318,6 +318,11 @@ def test_inputs_are_released_and_results_freed():
     assert gone() is None and o.sum() != 0
 
 
+def test_the_example_of_the_readme():
+    text = Path(__file__).parents[1].joinpath("README.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+
+
 def test_other_threads_run_meanwhile():
     q, k, v = tensors(heads=2, kv_heads=2, q_len=1500, kv_len=1500, d=64)
     worker = threading.Thread(target=attention, args=(q, k, v), kwargs=dict(rung="oracle"))
