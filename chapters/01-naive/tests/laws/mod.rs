@@ -157,7 +157,7 @@ pub(crate) fn output_is_p_times_v(
     prop_assert!(o.dim() == (case.q.len(), 1), "o is {:?}, wanted [q_len, d_v] = {:?}", o.dim(), (case.q.len(), 1));
     for i in 0..case.q.len() {
         let seen: Vec<usize> = (0..case.keys.len()).filter(|&j| case.sees(i, j)).collect();
-        let wanted: f64 = seen.iter().map(|&j| f64::from(p[[i, j]] * wild.keys[j].1)).sum();
+        let wanted = seen.iter().fold(0.0, |sum, &j| sum + f64::from(p[[i, j]] * wild.keys[j].1));
         let (p, v): (Vec<f32>, Vec<f32>) = seen.iter().map(|&j| (p[[i, j]], wild.keys[j].1)).unzip();
         let found = o[[i, 0]];
         let hides = wild.hides(i);
