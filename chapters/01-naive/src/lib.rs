@@ -4,7 +4,9 @@
 //! `cargo run --release -- check 1` says how far you are, and `--hint` helps.
 //!
 //! A [`Head`] holds one head's q `[q_len, d]`, k `[k_len, d]`, v `[k_len, d_v]` and its options. `head.q.load(0..3)`
-//! gives the first three rows of q as an f32 matrix.
+//! gives the first three rows of q as an f32 matrix. Its methods, and helpers such as [`sink_factor`] and
+//! [`RowsMut::store`], say in their docs what they take: crates/attention/src/head.rs and output.rs, or
+//! `cargo doc -p attention --open`.
 
 #![allow(unused, clippy::todo, reason = "what the functions still to be written will use is already here")]
 
@@ -29,8 +31,9 @@ const F32: usize = size_of::<f32>();
 ///
 /// `m = max_j s_j`, `l = sum_j e^(s_j - m)`, `p_j = e^(s_j - m) / l`, `lse = m + ln l`.
 ///
-/// A row with no score above -inf sees no key: p is 0 and lse is -inf. A `sink` (-inf for none) adds `e^(sink - m)` to
-/// the denominator of p, and nothing to lse.
+/// A row whose scores are all -inf sees no key: p is 0 and lse is -inf. A NaN score must give NaN: ask `l == 0`, not
+/// `m == -inf`, since `f32::max` drops NaN. A `sink` (-inf for none) adds `e^(sink - m)` to the denominator of p, and
+/// nothing to lse.
 ///
 /// First hint: three loops over the row, for the maximum, the sum and the quotient. [`weight`] is `e^(s - m)` that
 /// gives 0 for a score of -inf; [`sink_factor`] is what a sink leaves of a row.
@@ -48,7 +51,7 @@ pub fn weights(s: ArrayView2<f32>, sink: f32, mut p: ArrayViewMut2<f32>) -> Arra
 /// Step 3. Pass 1: `S = scale Q K^T`, -inf where a key is hidden. `s` is `[q_len, k_len]` and is overwritten.
 ///
 /// First hint: [`Head::scores`] does this for any tile of rows and keys, with every option of a score. Here the tile is
-/// the whole matrix.
+/// the whole matrix. It takes rows and keys each as a pair `(range, view)`.
 pub fn scores(head: &Head, mut s: ArrayViewMut2<f32>) {
     todo!("step 3, scores")
 }
@@ -148,7 +151,7 @@ pub fn traffic(problem: &Problem) -> Traffic {
 }
 
 /// Bytes by the closed formula `heads * (4 * 4 N_q N_k + e (N_q + N_k)(d + d_v))`, e the bytes of an element:
-/// Theta(N d + N^2) of Theorem 2 with its constants.
+/// Theta(N d + N^2) of Theorem 2 with its constants. It leaves out the 4 N_q bytes of lse, which [`traffic`] counts.
 pub fn formula(problem: &Problem) -> f64 {
     let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
     let lengths = problem.sequences().iter().map(|s| (s.q.len() as f64, s.k.len() as f64));

@@ -7,7 +7,10 @@ use laws::*;
 use naive::Naive;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis};
 use testkit::problems::problems;
-use testkit::{Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, check_by_hand};
+use testkit::{
+    Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand, must,
+    scores_with_nan,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -29,6 +32,10 @@ enum Fault {
     SinkInLse,
     /// lse in base 2.
     BaseTwo,
+    /// A row taken for empty by its maximum, which drops NaN.
+    EmptyByMaximum,
+    /// P V as a plain product, in which a hidden NaN counts 0 * NaN.
+    HiddenValueRead,
 }
 
 fn three_passes_with(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
@@ -60,7 +67,7 @@ fn three_passes_with(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
             _ => row.iter().copied().fold(f32::NEG_INFINITY, f32::max),
         };
         row.mapv_inplace(|s| weight(s, m));
-        let l = row.sum();
+        let l = if fault == Fault::EmptyByMaximum && m == f32::NEG_INFINITY { 0.0 } else { row.sum() };
         let with_sink = l + (head.sink - m).exp();
         row.mapv_inplace(|p| if l == 0.0 { 0.0 } else { p / with_sink });
         lse[i] = match fault {
@@ -68,6 +75,9 @@ fn three_passes_with(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
             Fault::BaseTwo => (m + l.ln()) / 2f32.ln(),
             _ => m + l.ln(),
         };
+    }
+    if fault == Fault::HiddenValueRead {
+        return (s.dot(&v), lse);
     }
     let mut o = Array2::zeros((head.q_len, head.d_v()));
     head.accumulate((0..head.q_len, s.view()), (0..head.k_len, v.view()), o.view_mut());
@@ -105,6 +115,18 @@ fn wrong_softmaxes() {
         p.zip_mut_with(&s, |p, s| *p = (s - m).exp() / (l + (sink - m).exp()));
         m + l.ln()
     });
+    let empty_by_maximum = |s: ArrayView1<f32>, sink: f32, mut p: ArrayViewMut1<f32>| {
+        if s.iter().copied().fold(f32::NEG_INFINITY, f32::max) == f32::NEG_INFINITY {
+            p.fill(0.0);
+            return f32::NEG_INFINITY;
+        }
+        naive::softmax(s, sink, p)
+    };
+    assert_caught("empty by the maximum", 200, scores_with_nan(), |s| a_nan_score_gives_nan(empty_by_maximum, &s));
+    let nan_dropped = |s: ArrayView1<f32>, sink: f32, p: ArrayViewMut1<f32>| {
+        naive::softmax(s.mapv(|s| s.max(f32::NEG_INFINITY)).view(), sink, p)
+    };
+    assert_caught("NaN taken for hidden", 200, scores_with_nan(), |s| a_nan_score_gives_nan(nan_dropped, &s));
     let forgets_the_constant = softmax_with(|m| m, |_, _, whole| whole, |_, l| l.ln());
     assert_caught("lse without the maximum", 200, row(), |s| {
         a_constant_moves_lse_alone(&forgets_the_constant, &s, 3.0)
@@ -178,6 +200,14 @@ fn wrong_rungs_by_their_traffic_and_by_hand() {
     });
     let variant = Variant::new("top-left causal", |head: &Head| three_passes_with(head, Fault::TopLeftCausal));
     assert_caught("top-left causal", 200, by_hand(), |case| check_by_hand(&variant, &case));
+    let control = Variant::new("control", |head: &Head| three_passes_with(head, Fault::None));
+    for fault in [Fault::EmptyByMaximum, Fault::HiddenValueRead] {
+        let variant = Variant::new("variant", move |head: &Head| three_passes_with(head, fault));
+        assert_caught(&format!("{fault:?}"), 200, by_hand_with_nan(), |case| {
+            must(check_by_hand(&control, &case));
+            check_by_hand(&variant, &case)
+        });
+    }
 }
 
 #[test]

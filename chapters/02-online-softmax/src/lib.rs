@@ -3,6 +3,9 @@
 //! Six functions are yours, in this order: [`State::rescale`], [`State::push`], [`State::finish`], [`State::merge`],
 //! [`State::from_partial`], [`stream`]. The rest is given. `cargo run --release -- check 2` says how far you are, and
 //! `--hint` helps.
+//!
+//! [`Head`]'s methods, and helpers such as [`weight`] and [`sink_factor`], say in their docs what they take:
+//! crates/attention/src/head.rs, or `cargo doc -p attention --open`.
 
 #![allow(unused, clippy::todo, reason = "what the functions still to be written will use is already here")]
 
@@ -40,7 +43,8 @@ impl State {
         State { m: f32::NEG_INFINITY, l: 0.0, o: Array1::zeros(d_v) }
     }
 
-    /// Step 1. Expresses the state against a maximum `m` no lower than its own: l and o shrink by `e^(m_old - m)`.
+    /// Step 1. Expresses the state against a maximum `m` no lower than its own: l and o shrink by `e^(m_old - m)`, and
+    /// `self.m` becomes `m`.
     ///
     /// First hint: every weight in l and in o is `e^(s_j - m_old)` and should be `e^(s_j - m)`. The state may be empty,
     /// with m = -inf; `weight(self.m, m)` is then 0.
@@ -59,7 +63,8 @@ impl State {
     }
 
     /// Step 3. The one division: the row's output `o / l` and `lse = m + ln l`. A `sink` (-inf for none) joins the
-    /// denominator here, once, and stays out of lse. An empty state gives zeros and -inf.
+    /// denominator here, once, and stays out of lse. A state of keys whose scores were all -inf gives zeros and -inf.
+    /// A NaN score must give NaN: ask `l == 0`, not `m == -inf`, which a comparison with NaN may leave behind.
     ///
     /// First hint: [`sink_factor`] is what a sink leaves of the output.
     pub fn finish(mut self, sink: f32) -> (Array1<f32>, f32) {
@@ -69,7 +74,7 @@ impl State {
     /// Step 4. Takes in the keys of another state over other keys.
     ///
     /// First hint: it is [`State::push`] for many keys at once. Bring both sums to the larger of the two maxima, then
-    /// add. The other state may be empty.
+    /// add. Either state may be empty; one that has met a NaN score is not, even if its m is -inf: ask l.
     pub fn merge(&mut self, other: &State) {
         todo!("step 4, merge")
     }

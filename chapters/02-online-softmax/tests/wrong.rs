@@ -9,7 +9,10 @@ use laws::*;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 use online_softmax::{OnlineSoftmax, State};
 use testkit::problems::problems;
-use testkit::{Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, check_by_hand};
+use testkit::{
+    Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand, must,
+    scores_with_nan,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -27,6 +30,10 @@ enum Fault {
     DividedTwice,
     /// lse without the maximum.
     LseWithoutMaximum,
+    /// A row taken for empty by its maximum, which drops NaN.
+    EmptyByMaximum,
+    /// Every value read, those of hidden keys with weight 0.
+    HiddenValueRead,
 }
 
 fn one_pass(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
@@ -37,7 +44,7 @@ fn one_pass(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
         let (mut m, mut l) = (if fault == Fault::MaximumFromZero { 0.0 } else { f32::NEG_INFINITY }, 0.0);
         for j in 0..head.k_len {
             let s = head.score(q.row(i).dot(&k.row(j)), i, j);
-            if s == f32::NEG_INFINITY {
+            if s == f32::NEG_INFINITY && fault != Fault::HiddenValueRead {
                 continue;
             }
             let m_new = f32::max(m, s);
@@ -54,7 +61,11 @@ fn one_pass(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
             }
             m = m_new;
         }
-        if l > 0.0 {
+        if fault == Fault::EmptyByMaximum && m == f32::NEG_INFINITY {
+            l = 0.0;
+            o.fill(0.0);
+        }
+        if l != 0.0 {
             o.mapv_inplace(|o| o * sink_factor(head.sink, m, l) / l);
         }
         lse[i] = match fault {
@@ -192,6 +203,52 @@ fn wrong_merges() {
     }
 }
 
+/// m stands at -inf where no key was seen, and where every score was NaN: only l tells the two apart.
+#[test]
+fn wrong_guards_that_drop_nan() {
+    type Push = fn(&mut State, f32, ArrayView1<f32>);
+    type Finish = fn(State, f32) -> (Array1<f32>, f32);
+    type Merge = fn(&mut State, &State);
+    let first_by_maximum: Push = |state, s, v| match state.m {
+        f32::NEG_INFINITY if s != f32::NEG_INFINITY => *state = State { m: s, l: 1.0, o: v.to_owned() },
+        _ => state.push(s, v),
+    };
+    let nan_not_pushed: Push = |state, s, v| {
+        if s > f32::NEG_INFINITY {
+            state.push(s, v);
+        }
+    };
+    let empty_by_maximum: Finish = |state, sink| match state.m {
+        f32::NEG_INFINITY => (Array1::zeros(state.o.len()), f32::NEG_INFINITY),
+        _ => state.finish(sink),
+    };
+    let empty_unless_positive: Finish =
+        |state, sink| if state.l > 0.0 { state.finish(sink) } else { State::empty(state.o.len()).finish(sink) };
+    let other_empty_by_maximum: Merge = |state, other| {
+        if other.m != f32::NEG_INFINITY {
+            state.merge(other);
+        }
+    };
+    let own_empty_by_maximum: Merge = |state, other| match state.m {
+        f32::NEG_INFINITY => *state = other.clone(),
+        _ => state.merge(other),
+    };
+    for (name, push) in [("first by the maximum", first_by_maximum), ("NaN is not pushed", nan_not_pushed)] {
+        assert_caught(name, 200, keys(), |keys| push_keeps_nan(push, &keys, 2.0));
+    }
+    for (name, finish) in [("empty by the maximum", empty_by_maximum), ("empty unless l > 0", empty_unless_positive)] {
+        assert_caught(name, 1, keys(), |_| finish_keeps_nan(finish));
+        let push: Push = State::push;
+        assert_caught(name, 200, scores_with_nan(), |scores| a_row_with_nan_is_nan(push, finish, &scores));
+    }
+    for (name, merge) in [
+        ("the other empty by its maximum", other_empty_by_maximum),
+        ("itself empty by its maximum", own_empty_by_maximum),
+    ] {
+        assert_caught(name, 200, keys(), |keys| merge_keeps_nan(merge, &keys));
+    }
+}
+
 #[test]
 fn wrong_partials() {
     type FromPartial = fn(ArrayView1<f32>, f32) -> State;
@@ -279,4 +336,16 @@ fn divided_at_every_key() {
 #[test]
 fn lse_without_the_maximum() {
     caught(Fault::LseWithoutMaximum);
+}
+
+#[test]
+fn nan_dropped_and_hidden_nan_read() {
+    let control = Variant::new("control", |head: &Head| one_pass(head, Fault::None));
+    for fault in [Fault::EmptyByMaximum, Fault::HiddenValueRead] {
+        let variant = Variant::new("variant", move |head: &Head| one_pass(head, fault));
+        assert_caught(&format!("{fault:?}"), 200, by_hand_with_nan(), |case| {
+            must(check_by_hand(&control, &case));
+            check_by_hand(&variant, &case)
+        });
+    }
 }

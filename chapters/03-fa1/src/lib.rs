@@ -5,7 +5,12 @@
 //!
 //! The algorithm has a fast memory of M bytes. A tile of keys and values is loaded once; for each of them all of q, o, l
 //! and m passes through fast memory, tile by tile. Slow memory is counted by a [`Meter`]: call `meter.read(bytes)` where
-//! the listing loads and `meter.write(bytes)` where it stores.
+//! the listing loads and `meter.write(bytes)` where it stores; `meter.allocate(bytes)` where slow memory is taken for
+//! something that is neither input nor output, here o, l and m, and `meter.release(bytes)` where it is given back.
+//!
+//! [`Head::scores`] and [`Head::accumulate`] take rows and keys each as a pair `(range, view)`. Their docs, and those of
+//! [`weight`], [`sink_factor`] and [`RowsMut::store`]: crates/attention/src/head.rs and output.rs, or
+//! `cargo doc -p attention --open`. [`AttentionError::Value`] is in crates/attention/src/error.rs.
 
 #![allow(unused, clippy::todo, reason = "what the functions still to be written will use is already here")]
 
@@ -85,7 +90,8 @@ impl Running {
 /// line 12: `o` becomes `l e^(m - m_new) / l_new * o`, and `s` becomes `e^(m~ - m_new) / l_new * p~`;
 /// line 13: l and m become l_new and m_new.
 ///
-/// A row that sees no key of the tile gets weights 0 and keeps its o, l and m.
+/// A row whose scores in the tile are all -inf sees no key of it: it gets weights 0 and keeps its o, l and m. A NaN score
+/// must give NaN: ask `l~ == 0`, not `m~ == -inf`, since `f32::max` drops NaN.
 ///
 /// First hint: every row has its own m~, l~, m_new and l_new. Write one row with four lines of code for the four lines
 /// above, and loop over the rows. [`weight`] is `e^(s - m)`, and 0 for -inf.
@@ -100,7 +106,8 @@ pub fn update(
 
 /// Step 3, lines 2 to 15 for one head: the two loops, K/V outside and Q inside.
 ///
-/// line 2: start from [`Running::new`], which is allocated and written in slow memory, `Running::bytes` of it;
+/// line 2: start from [`Running::new`], for which the meter counts one `allocate` and one `write`, both of
+/// `Running::bytes`;
 /// lines 5 and 6: for each tile of keys, load K_j and V_j;
 /// lines 7 and 8: for each tile of rows, load Q_i, and O_i, l_i, m_i;
 /// line 9: `S = Q_i K_j^T`; lines 10 to 13: [`update`]; line 12: `O_i += P V_j`; then O_i, l_i, m_i are written.
@@ -116,8 +123,9 @@ pub fn head(head: &Head, blocks: Blocks, meter: &impl Meter) -> Running {
 /// Step 4, line 16, and what the listing leaves out: one more pass over o, l and m applies the sink, takes
 /// `lse = m + ln l`, and rounds o to its type.
 ///
-/// A row with l = 0 saw no key: its o is 0 and its lse -inf. The pass reads o, l and m; it writes o with elements of
-/// `head.q.dtype().size()` bytes and lse with 4; then the memory of o, l and m is released.
+/// A row with l = 0 saw no key: its o is 0 and its lse -inf. Ask l, not m: a row of NaN scores can have m = -inf too. The
+/// pass reads o, l and m; it writes o with elements of `head.q.dtype().size()` bytes and lse with 4; then `meter.release`
+/// gives back the memory of o, l and m.
 ///
 /// First hint: o is divided already. `out.store(i, row, lse)` stores one row.
 pub fn finish(head: &Head, running: Running, out: &mut RowsMut, meter: &impl Meter) {

@@ -13,7 +13,10 @@ use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
 use online_softmax::OnlineSoftmax;
 use std::ops::Range;
 use testkit::problems::problems;
-use testkit::{ByHand, assert_caught, assert_control_passes, assert_fault_caught, by_hand, rows};
+use testkit::{
+    ByHand, Row, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan,
+    check_by_hand, must, rows, scores_with_nan, update_keeps_nan,
+};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
@@ -38,6 +41,10 @@ enum Fault {
     UnmaskedTail,
     /// The number of tiles rounded down.
     FlooredGrid,
+    /// A tile taken for hidden by its maximum, which drops NaN.
+    HiddenByMaximum,
+    /// Line 12 as a plain product, in which a hidden NaN counts 0 * NaN.
+    HiddenValueRead,
 }
 
 fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
@@ -66,6 +73,10 @@ fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
                 if fault == Fault::OneSumForAll && r > 0 {
                     l_row = tile_sum;
                 }
+                if fault == Fault::HiddenByMaximum && m_row == f32::NEG_INFINITY {
+                    p.fill(0.0);
+                    l_row = 0.0;
+                }
                 if l_row == 0.0 {
                     continue;
                 }
@@ -85,6 +96,10 @@ fn algorithm_1(head: &Head, fault: Fault) -> (Array2<f32>, Array1<f32>) {
                 }
             }
             let p = p.slice(s![.., ..keys.len()]);
+            if fault == Fault::HiddenValueRead {
+                o.slice_mut(s![rows, ..]).scaled_add(1.0, &p.dot(&v_j));
+                continue;
+            }
             head.accumulate((rows.clone(), p), (keys.clone(), v_j.view()), o.slice_mut(s![rows, ..]));
         }
     }
@@ -161,6 +176,41 @@ fn wrong_updates() {
     ] {
         assert_caught(name, 200, rows(), |rows| update_is_lines_10_to_13(update, &rows));
     }
+}
+
+#[test]
+fn wrong_guards_that_drop_nan() {
+    let hidden_by_maximum: Update = |mut s, mut o, mut l, mut m| {
+        for (r, mut s_r) in s.rows_mut().into_iter().enumerate() {
+            let top = s_r.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            if top == f32::NEG_INFINITY {
+                s_r.fill(0.0);
+                continue;
+            }
+            let (o, l, m) = (o.slice_mut(s![r..=r, ..]), l.slice_mut(s![r..=r]), m.slice_mut(s![r..=r]));
+            fa1::update(s_r.insert_axis(ndarray::Axis(0)), o, l, m);
+        }
+    };
+    let nan_taken_for_hidden: Update = |mut s, o, l, m| {
+        s.mapv_inplace(|s| if s.is_nan() { f32::NEG_INFINITY } else { s });
+        fa1::update(s, o, l, m);
+    };
+    for (name, update) in [("hidden by the maximum", hidden_by_maximum), ("NaN taken for hidden", nan_taken_for_hidden)]
+    {
+        assert_caught(name, 200, (rows(), scores_with_nan()), |(mut rows, tile)| {
+            update_keeps_nan(update, &Row { tile, ..rows.remove(0) })
+        });
+    }
+    type Finish = fn(&Head, Running, &mut RowsMut, &TrafficMeter);
+    let empty_by_maximum: Finish = |one, mut running, out, meter| {
+        for i in 0..running.l.len() {
+            if running.m[i] == f32::NEG_INFINITY {
+                running.l[i] = 0.0;
+            }
+        }
+        fa1::finish(one, running, out, meter);
+    };
+    assert_caught("empty by the maximum", 1, rows(), |_| finish_keeps_nan(empty_by_maximum));
 }
 
 /// What a wrong pair of loops does otherwise.
@@ -365,4 +415,16 @@ fn tail_keys_unmasked() {
 #[test]
 fn grid_rounded_down() {
     assert_fault_caught(algorithm_1, Fault::FlooredGrid);
+}
+
+#[test]
+fn nan_dropped_and_hidden_nan_read() {
+    let control = Variant::new("control", |head: &Head| algorithm_1(head, Fault::None));
+    for fault in [Fault::HiddenByMaximum, Fault::HiddenValueRead] {
+        let variant = Variant::new("variant", move |head: &Head| algorithm_1(head, fault));
+        assert_caught(&format!("{fault:?}"), 200, by_hand_with_nan(), |case| {
+            must(check_by_hand(&control, &case));
+            check_by_hand(&variant, &case)
+        });
+    }
 }

@@ -6,6 +6,10 @@
 //! The loops of FlashAttention-1 change places: a tile of queries stays in fast memory with its o, m and l while the keys
 //! stream past. `Fa2::rows`, which is given, does one tile of rows: it cuts the keys into splits, streams each, merges
 //! them and finishes every row. What a row knows is the [`State`] of chapter 2.
+//!
+//! [`Head::scores`] and [`Head::accumulate`] take rows and keys each as a pair `(range, view)`. Their docs, and those of
+//! [`weight`]: crates/attention/src/head.rs, or `cargo doc -p attention --open`. [`AttentionError::Value`] is in
+//! crates/attention/src/error.rs.
 
 #![allow(unused, clippy::todo, reason = "what the functions still to be written will use is already here")]
 
@@ -69,7 +73,8 @@ impl Tiles {
 /// line 9: `m_new = max(m, max_j s_j)`, `p~_j = e^(s_j - m_new)`, `l = e^(m - m_new) l + sum_j p~_j`;
 /// line 10: `o` becomes `e^(m - m_new) o`. The listing prints the inverse of that factor, which is a slip.
 ///
-/// On return `s` holds p~. Nothing is divided: that is line 12, once.
+/// On return `s` holds p~. Nothing is divided: that is line 12, once. A row whose scores in the tile are all -inf keeps its
+/// o, l and m. A NaN score must give NaN: a row is not to be left out because `m_new == -inf`, since `f32::max` drops NaN.
 ///
 /// First hint: as in chapter 3 every row has its own maximum and sum. [`weight`] is `e^(s - m)`, and 0 for -inf.
 pub fn update(

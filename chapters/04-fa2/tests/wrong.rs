@@ -15,7 +15,10 @@ use online_softmax::State;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use testkit::problems::problems;
-use testkit::{assert_caught, assert_control_passes, assert_fault_caught, by_hand, rows};
+use testkit::{
+    Row, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand,
+    must, rows, scores_with_nan, update_keeps_nan,
+};
 
 /// Rows and keys of a tile: small, so that every problem has several.
 const TILE: usize = 8;
@@ -40,6 +43,10 @@ enum Fault {
     MergedInBaseTwo,
     /// lse from the last tile's maximum.
     LastMaximum,
+    /// A tile taken for hidden by its maximum, which drops NaN.
+    HiddenByMaximum,
+    /// Line 10 as a plain product, in which a hidden NaN counts 0 * NaN.
+    HiddenValueRead,
 }
 
 /// o, m and l of one row tile over `keys`.
@@ -67,6 +74,10 @@ fn stream(head: &Head, rows: std::ops::Range<usize>, keys: std::ops::Range<usize
         for (r, mut p) in p.rows_mut().into_iter().enumerate() {
             last[[r, 0]] = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let m_new = if fault == Fault::TileMaximum { last[[r, 0]] } else { last[[r, 0]].max(m[[r, 0]]) };
+            if fault == Fault::HiddenByMaximum && m_new == f32::NEG_INFINITY {
+                p.fill(0.0);
+                continue;
+            }
             let rescale = weight(m[[r, 0]], m_new);
             p.mapv_inplace(|s| weight(s, m_new));
             l[[r, 0]] = rescale * l[[r, 0]] + p.sum();
@@ -76,6 +87,10 @@ fn stream(head: &Head, rows: std::ops::Range<usize>, keys: std::ops::Range<usize
                 Fault::InverseRescale if rescale > 0.0 => o.row_mut(r).mapv_inplace(|o| o / rescale),
                 _ => o.row_mut(r).mapv_inplace(|o| o * rescale),
             }
+        }
+        if fault == Fault::HiddenValueRead {
+            o += &p.dot(&v_j);
+            continue;
         }
         seen.accumulate((rows.clone(), p.view()), (keys.clone(), v_j.view()), o.view_mut());
     }
@@ -209,6 +224,31 @@ fn wrong_updates() {
         ("the tile's sum alone", sum_of_the_tile),
     ] {
         assert_caught(name, 200, rows(), |rows| update_is_lines_9_and_10(update, &rows));
+    }
+}
+
+#[test]
+fn wrong_guards_that_drop_nan() {
+    type Update = fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>);
+    let hidden_by_maximum: Update = |mut s, mut o, mut l, mut m| {
+        for (r, mut s_r) in s.rows_mut().into_iter().enumerate() {
+            if s_r.iter().copied().fold(m[r], f32::max) == f32::NEG_INFINITY {
+                s_r.fill(0.0);
+                continue;
+            }
+            let (o, l, m) = (o.slice_mut(s![r..=r, ..]), l.slice_mut(s![r..=r]), m.slice_mut(s![r..=r]));
+            fa2::update(s_r.insert_axis(ndarray::Axis(0)), o, l, m);
+        }
+    };
+    let nan_taken_for_hidden: Update = |mut s, o, l, m| {
+        s.mapv_inplace(|s| if s.is_nan() { f32::NEG_INFINITY } else { s });
+        fa2::update(s, o, l, m);
+    };
+    for (name, update) in [("hidden by the maximum", hidden_by_maximum), ("NaN taken for hidden", nan_taken_for_hidden)]
+    {
+        assert_caught(name, 200, (rows(), scores_with_nan()), |(mut rows, tile)| {
+            update_keeps_nan(update, &Row { tile, ..rows.remove(0) })
+        });
     }
 }
 
@@ -373,4 +413,16 @@ fn splits_merged_in_base_two() {
 #[test]
 fn lse_from_the_last_tile() {
     assert_fault_caught(algorithm_1, Fault::LastMaximum);
+}
+
+#[test]
+fn nan_dropped_and_hidden_nan_read() {
+    let control = Variant::new("control", |head: &Head| algorithm_1(head, Fault::None));
+    for fault in [Fault::HiddenByMaximum, Fault::HiddenValueRead] {
+        let variant = Variant::new("variant", move |head: &Head| algorithm_1(head, fault));
+        assert_caught(&format!("{fault:?}"), 200, by_hand_with_nan(), |case| {
+            must(check_by_hand(&control, &case));
+            check_by_hand(&variant, &case)
+        });
+    }
 }

@@ -157,6 +157,16 @@ pub enum PageError {
         /// The file.
         path: String,
     },
+    /// A name that looks like a test or a function of a chapter and is none.
+    #[error("`{name}` looks like a {what} of {folder}, and the sources there have none of that name")]
+    Name {
+        /// The name on the page.
+        name: String,
+        /// What it looks like.
+        what: &'static str,
+        /// Where it was looked for.
+        folder: String,
+    },
     /// A formula that does not parse.
     #[error("formula `{formula}`: {reason}")]
     Formula {

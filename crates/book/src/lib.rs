@@ -14,7 +14,10 @@
 //!
 //! A directive stands on one line. `result` and `ratio` stand in a sentence; the others make a block and have the line
 //! for themselves. `\{{#` shows a directive as text. What cannot be found is an error, never a blank; and a page
-//! with a measured number must also say where it was measured.
+//! with a measured number must also say where it was measured. It says how once: under the first table of a file.
+//!
+//! A name in backticks such as `m_not_stored` is a test or a function of the page's chapter; one that its sources do not
+//! have is an error.
 //!
 //! What it does not do: reload a page in the browser, or load anything from a network.
 
@@ -25,6 +28,7 @@ mod error;
 mod figure;
 mod html;
 mod math;
+mod names;
 mod pages;
 mod results;
 mod serve;

@@ -2,7 +2,7 @@
 
 use crate::directive::{self, Directive};
 use crate::math::Math;
-use crate::{BookError, PageError, code, figure, results};
+use crate::{BookError, PageError, code, figure, names, results};
 use mdbook_driver::book::{Book, BookItem};
 use mdbook_driver::errors::Result as MdbookResult;
 use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
@@ -24,6 +24,7 @@ impl Pages {
     /// The text of a page as mdBook gets it. Errors name `page`.
     pub fn expand(&self, page: &str, text: &str) -> Result<String, BookError> {
         let at = |(line, error)| BookError::Page { page: page.into(), line, error: Box::new(error) };
+        names::check(&self.root, page, text).map_err(at)?;
         let text = self.directives(text).map_err(at)?;
         self.math.expand(&text).map_err(at)
     }
@@ -36,8 +37,8 @@ impl Pages {
                 "figure" => return figure::block(&self.root.join("book/src"), directive),
                 "result" => results::result(&self.folder(), directive)?,
                 "ratio" => results::ratio(&self.folder(), directive)?,
-                "results" => results::table(&self.folder(), directive)?,
-                _ => results::provenance(&self.folder(), directive)?,
+                "results" => results::table(&self.folder(), directive, text, &explained)?,
+                _ => results::provenance(&self.folder(), directive, text)?,
             };
             match directive {
                 Directive { name: "result" | "ratio", line, .. } => used.push((line, file)),

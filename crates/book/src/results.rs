@@ -4,6 +4,7 @@ use crate::PageError;
 use crate::directive::Directive;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -93,18 +94,40 @@ impl Results {
         })
     }
 
-    /// Machine, date, commit and method in one sentence.
-    fn provenance(&self) -> String {
+    /// Machine, date, commit and method, for a reader of the text `page`.
+    fn provenance(&self, page: &str) -> String {
         let told = MACHINE.iter().filter_map(|part| self.machine.get(*part)).map(text);
         let others = self.machine.iter().filter(|(key, _)| !MACHINE.contains(&key.as_str()));
         let others = others.map(|(key, value)| match key.as_str() {
             "threads" => format!("{} threads", text(value)),
-            key => format!("{} {}", key.replace('_', " "), text(value)),
+            key => match (key.strip_suffix("_bytes"), value.as_f64()) {
+                (Some(what), Some(number)) => format!("{} of {}", bytes(number), what.replace('_', " ")),
+                _ => format!("{} {}", key.replace('_', " "), text(value)),
+            },
         });
         let machine: Vec<String> = told.chain(others).collect();
-        let Results { date, commit, method, .. } = self;
-        let method = method.trim_end_matches('.');
-        escape(&format!("Measured on {}; {date}; commit {commit}; {method}.", machine.join(", ")))
+        let day = self.date.split_once('T').map_or(self.date.as_str(), |(day, _)| day);
+        let (commit, method) = (&self.commit, self.method_for(page));
+        escape(&format!("Measured on {}; {day}; commit {commit}. {method}.", machine.join(", ")))
+    }
+
+    /// The method without what it says of columns that the page does not show: a part between commas or semicolons that
+    /// begins with the name of one.
+    fn method_for(&self, page: &str) -> String {
+        let mut kept = String::new();
+        for part in self.method.trim_end_matches('.').split_inclusive([',', ';']) {
+            let word = part.split_whitespace().next().unwrap_or_default();
+            if heading(word).is_err() || page.contains(word) {
+                kept.push_str(part);
+            } else if part.ends_with(';') {
+                // What follows stands apart from what came before.
+                kept.truncate(kept.trim_end_matches([',', ';']).len());
+                kept.push(';');
+            }
+        }
+        let kept = kept.trim_end_matches([',', ';']);
+        let mut letters = kept.chars();
+        letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
     }
 }
 
@@ -167,8 +190,14 @@ pub(crate) fn ratio(folder: &Path, directive: Directive) -> Result<(String, Stri
     Ok((three_digits(number(above)? / number(below)?), file.clone()))
 }
 
-/// `{{#results FILE columns=a,b,c where key=value ...}}`: a table of the matching rows and where they come from.
-pub(crate) fn table(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+/// `{{#results FILE columns=a,b,c where key=value ...}}`: a table of the matching rows and where they come from, which is
+/// told in full once on a page: not again for a file in `explained`.
+pub(crate) fn table(
+    folder: &Path,
+    directive: Directive,
+    page: &str,
+    explained: &HashSet<String>,
+) -> Result<(String, String), PageError> {
     let wants = || directive.wants("FILE columns=COLUMN,COLUMN,... [where key=value ...]");
     let words = words(directive)?;
     let [file, columns, rest @ ..] = words.as_slice() else { return Err(wants()) };
@@ -201,16 +230,17 @@ pub(crate) fn table(folder: &Path, directive: Directive) -> Result<(String, Stri
         let cells = columns.iter().map(|column| row.get(*column).map_or("–".into(), |value| escape(&text(value))));
         let _ = writeln!(markdown, "| {} |", cells.collect::<Vec<_>>().join(" | "));
     }
-    let _ = writeln!(markdown, "\n<figcaption>\n\n{}\n\n</figcaption>\n</figure>", results.provenance());
+    let from = if explained.contains(file) { "From the same run.".into() } else { results.provenance(page) };
+    let _ = writeln!(markdown, "\n<figcaption>\n\n{from}\n\n</figcaption>\n</figure>");
     Ok((markdown, file.clone()))
 }
 
 /// `{{#provenance FILE}}`: where the numbers of a file come from.
-pub(crate) fn provenance(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+pub(crate) fn provenance(folder: &Path, directive: Directive, page: &str) -> Result<(String, String), PageError> {
     let words = words(directive)?;
     let [file] = words.as_slice() else { return Err(directive.wants("FILE, for example cpu-climb.json")) };
     let results = Results::load(folder, file)?;
-    Ok((format!("<div class=\"provenance\">\n\n{}\n\n</div>\n", results.provenance()), file.clone()))
+    Ok((format!("<div class=\"provenance\">\n\n{}\n\n</div>\n", results.provenance(page)), file.clone()))
 }
 
 fn split_at_word<'a>(words: &'a [String], word: &str) -> Option<(&'a [String], &'a [String])> {
@@ -255,6 +285,13 @@ fn three_digits(number: f64) -> String {
     }
     let digits_before_point = number.abs().log10().floor() as i32 + 1;
     format!("{number:.*}", (3 - digits_before_point).clamp(0, 9) as usize)
+}
+
+/// Bytes in the largest binary unit that leaves at least one.
+fn bytes(number: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (number.max(1.0).log2() / 10.0).floor().min(4.0);
+    format!("{} {}", three_digits(number / 1024f64.powf(unit)), units[unit as usize])
 }
 
 /// Text that Markdown and HTML leave as it is.

@@ -17,7 +17,7 @@ use build::{Built, CompileError};
 use hints::Step;
 use repository::Chapter;
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use trial::{State, Trial};
 
@@ -52,9 +52,9 @@ pub(crate) fn main(args: &CheckArgs) -> Result<bool> {
 
 impl Report {
     fn of(chapter: Chapter, limit: Duration) -> Result<Self> {
-        if io::stderr().is_terminal() {
-            let _ = writeln!(io::stderr(), "Compiling {}; the first time takes a few minutes.", chapter.package);
-        }
+        // Cargo's own progress is not shown, and a silent program looks like one that hangs.
+        let number = chapter.number;
+        let _ = writeln!(io::stderr(), "compiling the checks of chapter {number} (minutes the first time)");
         let steps = hints::read(&chapter)?;
         let outcome = match build::build(&chapter)? {
             Built::Refused(error) => Err(error),
@@ -83,6 +83,12 @@ impl Report {
 
     fn passed(&self) -> bool {
         self.done() == self.steps.len() && self.outcome.iter().flatten().all(|trial| trial.state == State::Passed)
+    }
+
+    /// Whether a step's tests say nothing of it yet, because they met the todo of another step: the whole rung, mostly.
+    fn waits(&self, step: u32) -> bool {
+        let first = self.trials(step).find(|trial| trial.state != State::Passed);
+        first.is_some_and(|trial| trial.state == State::Todo && trial.todo_of().is_some_and(|other| other != step))
     }
 
     /// The first step that is not done.

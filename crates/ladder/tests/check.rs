@@ -187,6 +187,7 @@ fn nothing_is_written_yet(repository: &Repository) {
     {
         assert!(three.contains(part), "{part} in {three}");
     }
+    assert!(three.contains("waits for the steps above"), "{three}");
     let hints: Vec<String> =
         (1..=3).map(|level| repository.says(&[&["3"][..], &vec!["--hint"; level]].concat(), 1)).collect();
     assert!(hints[0].contains("a quarter each") && hints[0].contains("--hint --hint"), "{}", hints[0]);
@@ -291,4 +292,14 @@ fn a_chapter_that_is_not_there_is_bad_use() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && stderr.contains(part) && stderr.lines().count() == 1, "{stderr}");
     }
+}
+
+/// Compiling takes minutes the first time, in which a silent program would look like one that hangs.
+#[test]
+fn what_takes_minutes_is_announced_first() {
+    // In cargo's place stands a program that refuses at once.
+    let ladder = env!("CARGO_BIN_EXE_ladder");
+    let output = Command::new(ladder).args(["check", "1"]).env("CARGO", ladder).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.lines().next(), Some("compiling the checks of chapter 1 (minutes the first time)"), "{stderr}");
 }

@@ -108,7 +108,7 @@ pub fn traffic(problem: &Problem) -> Traffic {
 }
 
 /// Bytes by the closed formula `heads * (4 * 4 N_q N_k + e (N_q + N_k)(d + d_v))`, e the bytes of an element:
-/// Theta(N d + N^2) of Theorem 2 with its constants.
+/// Theta(N d + N^2) of Theorem 2 with its constants. It leaves out the 4 N_q bytes of lse, which [`traffic`] counts.
 pub fn formula(problem: &Problem) -> f64 {
     let channels = (problem.dtype().size() * (problem.d() + problem.d_v())) as f64;
     let lengths = problem.sequences().iter().map(|s| (s.q.len() as f64, s.k.len() as f64));

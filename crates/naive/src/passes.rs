@@ -42,9 +42,9 @@ pub fn output(head: &Head, p: ArrayView2<f32>) -> Array2<f32> {
 /// The safe softmax of one row: `p_j = e^(s_j - m) / l` with `m = max_j s_j` and `l = sum_j e^(s_j - m)`; returns
 /// `lse = m + ln l`.
 ///
-/// Subtracting the maximum changes nothing but the range: every power is at most 1, so none overflows. A row with no
-/// score above -inf is empty: p is 0 and lse is -inf. A `sink` (-inf for none) adds `e^(sink - m)` to the denominator
-/// and not to lse.
+/// Subtracting the maximum changes nothing but the range: every power is at most 1, so none overflows. A row whose
+/// scores are all -inf is empty: p is 0 and lse is -inf. It is told by l = 0: a NaN score makes l NaN, and the row NaN.
+/// A `sink` (-inf for none) adds `e^(sink - m)` to the denominator and not to lse.
 ///
 /// ```
 /// use ndarray::{Array1, array};

@@ -60,7 +60,8 @@ impl RowTruth {
     pub fn of(keys: &[(f32, f32)]) -> Self {
         let keys = keys.iter().map(|&(s, v)| (f64::from(s), f64::from(v))).filter(|&(s, _)| s != f64::NEG_INFINITY);
         let m = keys.clone().map(|(s, _)| s).fold(f64::NEG_INFINITY, f64::max);
-        let sum = |of: fn(f64) -> f64| keys.clone().map(|(s, v)| (s - m).exp() * of(v)).sum();
+        // Not `sum()`, which begins at -0 and leaves that for no key.
+        let sum = |of: fn(f64) -> f64| keys.clone().fold(0.0, |sum, (s, v)| sum + (s - m).exp() * of(v));
         RowTruth { m, l: sum(|_| 1.0), o: sum(|v| v) }
     }
 
@@ -83,7 +84,38 @@ pub fn by_hand() -> impl Strategy<Value = ByHand> {
     (q, keys, any::<bool>()).prop_map(|(q, keys, causal)| ByHand { q, keys, causal })
 }
 
+/// Small heads with a NaN in one query, in one key or in one value. Rows that see it are NaN, and no others are.
+pub fn by_hand_with_nan() -> impl Strategy<Value = ByHand> {
+    (by_hand(), 0usize..3, any::<prop::sample::Index>()).prop_map(|(mut case, what, place)| {
+        match what {
+            0 => *place.get_mut(&mut case.q) = f32::NAN,
+            1 => place.get_mut(&mut case.keys).0 = f32::NAN,
+            _ => place.get_mut(&mut case.keys).1 = f32::NAN,
+        }
+        case
+    })
+}
+
+/// One to four scores of a row, one of them NaN, the others mostly -inf: [`f32::max`] drops NaN, so the largest of them is
+/// often -inf, as if the row saw no key.
+pub fn scores_with_nan() -> impl Strategy<Value = Vec<f32>> {
+    let score = prop_oneof![
+        3 => Just(f32::NEG_INFINITY),
+        2 => Just(f32::NAN),
+        1 => (-3i16..=3).prop_map(f32::from),
+    ];
+    (prop::collection::vec(score, 1..=4), any::<prop::sample::Index>()).prop_map(|(mut scores, place)| {
+        *place.get_mut(&mut scores) = f32::NAN;
+        scores
+    })
+}
+
 impl ByHand {
+    /// Two rows and two keys under a causal mask: row 0 does not see key 1, whose value is NaN; row 1 does.
+    pub fn hidden_nan() -> Self {
+        ByHand { q: vec![0.0; 2], keys: vec![(0.0, 4.0), (0.0, f32::NAN)], causal: true }
+    }
+
     /// Runs `f` on the problem.
     pub fn with<R>(&self, f: impl FnOnce(&Problem) -> R) -> R {
         let column = |values: Vec<f32>| Array4::from_shape_vec((1, 1, values.len(), 1), values).expect("one column");
@@ -115,7 +147,15 @@ impl ByHand {
         let seen: Vec<usize> = (0..self.keys.len()).filter(|&j| self.sees(i, j)).collect();
         let scores: Vec<f32> = seen.iter().map(|&j| self.score(i, j)).collect();
         let values: Vec<f32> = seen.iter().map(|&j| self.keys[j].1).collect();
-        format!("row {i}, which sees scores {scores:?} of values {values:?}")
+        format!("row {i}, which sees scores {scores:?} of values {values:?}{}", self.hides(i))
+    }
+
+    /// What row `i` must not notice, in words: keys that are hidden from it and hold NaN. Empty if there is none.
+    pub fn hides(&self, i: usize) -> String {
+        let wild = |j: &usize| !self.sees(i, *j) && (self.keys[*j].0.is_nan() || self.keys[*j].1.is_nan());
+        let what = |j: usize| if self.keys[j].1.is_nan() { "value" } else { "key" };
+        let one = |j: usize| format!("; key {j} is hidden from it and its {} is NaN", what(j));
+        (0..self.keys.len()).filter(wild).map(one).collect()
     }
 }
 
@@ -142,7 +182,26 @@ pub fn check_by_hand(rung: &dyn Attention, case: &ByHand) -> Result<(), TestCase
 
 #[cfg(test)]
 mod tests {
-    use super::close;
+    use super::{ByHand, RowTruth, close};
+
+    #[test]
+    fn no_key_is_plus_zero() {
+        let RowTruth { m, l, o } = RowTruth::of(&[]);
+        assert_eq!(format!("{m} {l} {o}"), "-inf 0 0");
+    }
+
+    #[test]
+    fn a_row_says_which_nan_is_hidden_from_it() {
+        let case = ByHand::hidden_nan();
+        assert!(
+            case.row(0).ends_with("of values [4.0]; key 1 is hidden from it and its value is NaN"),
+            "{}",
+            case.row(0)
+        );
+        assert!(case.row(1).ends_with("of values [4.0, NaN]"), "{}", case.row(1));
+        let key = ByHand { keys: vec![(0.0, 4.0), (f32::NAN, 1.0)], ..case };
+        assert!(key.row(0).ends_with("; key 1 is hidden from it and its key is NaN"), "{}", key.row(0));
+    }
 
     #[test]
     fn close_is_a_matter_of_rounding_and_never_of_infinity() {

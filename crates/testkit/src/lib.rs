@@ -16,10 +16,10 @@ pub mod problems;
 mod rows;
 mod wrong;
 
-pub use by_hand::{ByHand, RowTruth, by_hand, check_by_hand, close, config, must};
+pub use by_hand::{ByHand, RowTruth, by_hand, by_hand_with_nan, check_by_hand, close, config, must, scores_with_nan};
 pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;
 pub use owned::{OwnedBatch, OwnedProblem};
-pub use rows::{Row, rows, update_is_the_listings};
+pub use rows::{Row, rows, update_is_the_listings, update_keeps_nan};
 pub use wrong::{Faulty, Variant, assert_caught, assert_control_passes, assert_fault_caught};

@@ -64,3 +64,30 @@ pub fn update_is_the_listings(
     }
     Ok(())
 }
+
+/// After `update(s, o, l, m)` of one row, a NaN among the scores of its tile has made l NaN, and the weight in its place.
+///
+/// # Errors
+/// One of them is a number: the row looks as if it had not seen that key.
+pub fn update_keeps_nan(
+    update: impl Fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
+    row: &Row,
+) -> Result<(), TestCaseError> {
+    let before = RowTruth::of(&row.before);
+    let mut s = Array2::from_shape_fn((1, row.tile.len()), |(_, j)| row.tile[j]);
+    let mut o = Array2::from_elem((1, 1), before.output() as f32);
+    let (mut l, mut m) = (Array1::from_elem(1, before.l as f32), Array1::from_elem(1, before.m as f32));
+    update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
+    let weights = s.row(0).to_vec();
+    let kept = l[0].is_nan() && row.tile.iter().zip(&weights).all(|(s, p)| !s.is_nan() || p.is_nan());
+    prop_assert!(
+        kept,
+        "a row before (m {}, l {}), tile scores {:?}: l is {} and the weights are {weights:?}; wanted NaN for l and for \
+         the weight of each NaN score",
+        before.m,
+        before.l,
+        row.tile,
+        l[0]
+    );
+    Ok(())
+}

@@ -6,7 +6,7 @@ use attention::{Attention, Options, Problem, TrafficMeter, oracle::Oracle};
 use ndarray::Array4;
 use proptest::prelude::*;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, by_hand, check_by_hand, must};
+use testkit::{ByHand, by_hand, by_hand_with_nan, check_by_hand, must, scores_with_nan};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 
@@ -29,6 +29,12 @@ fn step_1_softmax_of_a_row_that_sees_nothing_is_zero() {
 }
 
 #[test]
+fn step_1_softmax_of_a_nan_score_is_nan() {
+    must(a_nan_score_gives_nan(softmax, &[f32::NAN, f32::NAN]));
+    must(a_nan_score_gives_nan(softmax, &[f32::NAN, f32::NEG_INFINITY]));
+}
+
+#[test]
 fn step_1_softmax_with_a_sink_leaves_lse_alone() {
     // The sink takes as much as the one key, and lse stays that of the key.
     must(softmax_is_the_definition(softmax, &[2.0], 2.0));
@@ -48,7 +54,7 @@ fn step_3_scores_by_hand() {
 #[test]
 fn step_4_output_ignores_a_hidden_value() {
     // Row 0 does not see key 1, whose value is NaN; row 1 does.
-    output_is_p_times_v(output, &ByHand { q: vec![0.0; 2], keys: vec![(0.0, 4.0), (0.0, 6.0)], causal: true }).unwrap();
+    must(output_is_p_times_v(output, &ByHand::hidden_nan()));
 }
 
 proptest! {
@@ -57,6 +63,11 @@ proptest! {
     #[test]
     fn step_1_softmax_of_any_row(s in row(), sink in sink()) {
         softmax_is_the_definition(softmax, &s, sink)?;
+    }
+
+    #[test]
+    fn step_1_softmax_of_any_row_with_nan_is_nan(s in scores_with_nan()) {
+        a_nan_score_gives_nan(softmax, &s)?;
     }
 
     #[test]
@@ -85,6 +96,11 @@ proptest! {
     }
 
     #[test]
+    fn step_5_rung_is_nan_where_nan_is_seen(case in by_hand_with_nan()) {
+        check_by_hand(&Naive::default(), &case)?;
+    }
+
+    #[test]
     fn step_5_rung_agrees_with_the_oracle(spec in problems()) {
         testkit::check(&Naive::default(), &spec)?;
     }
@@ -100,6 +116,17 @@ proptest! {
         let owned = spec.build();
         prop_assert_eq!(subject::traffic(&owned.problem()), three_passes(&owned.problem()));
     }
+}
+
+#[test]
+fn step_5_rung_ignores_a_hidden_value() {
+    must(check_by_hand(&Naive::default(), &ByHand::hidden_nan()));
+}
+
+#[test]
+fn step_5_rung_of_a_nan_query_is_nan() {
+    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    must(check_by_hand(&Naive::default(), &case));
 }
 
 #[test]

@@ -65,6 +65,21 @@ pub(crate) fn softmax_is_the_definition(
     Ok(())
 }
 
+/// A NaN score gives NaN, for its p and for lse, even where all others are -inf: the row is not empty.
+pub(crate) fn a_nan_score_gives_nan(
+    softmax: impl Fn(ArrayView1<f32>, f32, ArrayViewMut1<f32>) -> f32,
+    s: &[f32],
+) -> Result<(), TestCaseError> {
+    let mut p = Array1::from_elem(s.len(), CANARY);
+    let lse = softmax(ArrayView1::from(s), f32::NEG_INFINITY, p.view_mut());
+    prop_assert!(
+        lse.is_nan() && s.iter().zip(&p).all(|(s, p)| !s.is_nan() || p.is_nan()),
+        "softmax of {s:?}: p is {:?} and lse {lse}, wanted NaN for lse and for the p of each NaN score",
+        p.to_vec()
+    );
+    Ok(())
+}
+
 /// A constant on all scores moves lse by itself and leaves p alone.
 pub(crate) fn a_constant_moves_lse_alone(
     softmax: impl Fn(ArrayView1<f32>, f32, ArrayViewMut1<f32>) -> f32,
@@ -142,10 +157,14 @@ pub(crate) fn output_is_p_times_v(
     prop_assert!(o.dim() == (case.q.len(), 1), "o is {:?}, wanted [q_len, d_v] = {:?}", o.dim(), (case.q.len(), 1));
     for i in 0..case.q.len() {
         let seen: Vec<usize> = (0..case.keys.len()).filter(|&j| case.sees(i, j)).collect();
-        let wanted: f64 = seen.iter().map(|&j| f64::from(p[[i, j]] * wild.keys[j].1)).sum();
+        let wanted = seen.iter().fold(0.0, |sum, &j| sum + f64::from(p[[i, j]] * wild.keys[j].1));
         let (p, v): (Vec<f32>, Vec<f32>) = seen.iter().map(|&j| (p[[i, j]], wild.keys[j].1)).unzip();
         let found = o[[i, 0]];
-        prop_assert!(close(found, wanted), "row {i} has weights {p:?} on values {v:?}: o is {found}, wanted {wanted}");
+        let hides = wild.hides(i);
+        prop_assert!(
+            close(found, wanted),
+            "row {i} sees keys {seen:?}, with weights {p:?} on values {v:?}{hides}: o is {found}, wanted {wanted}"
+        );
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use naive::{Naive, softmax};
 use ndarray::{Array1, Array2, array};
 use proptest::prelude::*;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, by_hand, check_by_hand, close, must};
+use testkit::{ByHand, by_hand, by_hand_with_nan, check_by_hand, close, must, scores_with_nan};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 
@@ -24,7 +24,7 @@ fn step_1_rescale_by_hand() {
     let mut state = State { m: 0.0, l: 3.0, o: array![8.0] };
     state.rescale(LN_2);
     let right = close(state.m, LN_2.into()) && close(state.l, 1.5) && close(state.o[0], 4.0);
-    assert!(right, "(m 0, l 3, o [8]) against ln 2 gives {state:?}, wanted m {LN_2}, l 1.5, o [4]");
+    assert!(right, "(m 0, l 3, o [8]) against ln 2 gives {}, wanted (m {LN_2}, l 1.5, o [4])", shown(&state));
 }
 
 #[test]
@@ -47,6 +47,11 @@ fn step_2_push_of_a_hidden_key_changes_nothing() {
 }
 
 #[test]
+fn step_2_push_of_a_nan_score_is_nan() {
+    must(push_keeps_nan(|state, s, v| state.push(s, v), &[], 0.0));
+}
+
+#[test]
 fn step_3_finish_by_hand() {
     // Weights 1/2, 1/2 and 1 on values 3, 5 and 8: (4 + 8) / 2 = 6, and lse = 1 + ln 4.
     must(finish_divides_once(State::finish, &[(1.0, 3.0), (1.0, 5.0), (1.0 + LN_2, 8.0)], NO_SINK));
@@ -56,6 +61,11 @@ fn step_3_finish_by_hand() {
 fn step_3_finish_of_an_empty_state_is_zero() {
     must(finish_divides_once(State::finish, &[], NO_SINK));
     must(finish_divides_once(State::finish, &[], 1.0));
+}
+
+#[test]
+fn step_3_finish_of_a_nan_score_is_nan() {
+    must(finish_keeps_nan(State::finish));
 }
 
 #[test]
@@ -84,6 +94,11 @@ proptest! {
     }
 
     #[test]
+    fn step_2_push_keeps_nan(keys in keys(), s in whole(-4..=50)) {
+        push_keeps_nan(|state, s, v| state.push(s, v), &keys, s)?;
+    }
+
+    #[test]
     fn step_3_finish_of_any_state(keys in keys(), sink in prop::option::of(whole(-3..=3))) {
         finish_divides_once(State::finish, &keys, sink.unwrap_or(NO_SINK))?;
     }
@@ -96,6 +111,11 @@ proptest! {
     #[test]
     fn step_4_merge_with_an_empty_state_changes_nothing(keys in keys()) {
         empty_is_the_identity(State::merge, &keys)?;
+    }
+
+    #[test]
+    fn step_4_merge_keeps_nan(keys in keys()) {
+        merge_keeps_nan(State::merge, &keys)?;
     }
 
     #[test]
@@ -136,6 +156,16 @@ proptest! {
     }
 
     #[test]
+    fn step_7_rung_pushes_nan_and_finishes_nan(scores in scores_with_nan()) {
+        a_row_with_nan_is_nan(|state, s, v| state.push(s, v), State::finish, &scores)?;
+    }
+
+    #[test]
+    fn step_7_rung_is_nan_where_nan_is_seen(case in by_hand_with_nan()) {
+        check_by_hand(&OnlineSoftmax::default(), &case)?;
+    }
+
+    #[test]
     fn step_7_rung_agrees_on_small_heads(case in by_hand()) {
         check_by_hand(&OnlineSoftmax::default(), &case)?;
     }
@@ -170,6 +200,17 @@ fn step_7_rung_on_six_scores_by_hand() {
     let (o, lse) = state.finish(NO_SINK);
     assert!(close(o[0], 3.9), "o is {}, wanted 3.9", o[0]);
     assert!(close(lse, 20f64.ln()), "lse is {lse}, wanted ln 20");
+}
+
+#[test]
+fn step_7_rung_ignores_a_hidden_value() {
+    must(check_by_hand(&OnlineSoftmax::default(), &ByHand::hidden_nan()));
+}
+
+#[test]
+fn step_7_rung_of_a_nan_query_is_nan() {
+    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    must(check_by_hand(&OnlineSoftmax::default(), &case));
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) fn state(keys: &[(f32, f32)]) -> State {
     State { m: m as f32, l: l as f32, o: array![o as f32] }
 }
 
-fn shown(state: &State) -> String {
+/// The state in words, as all messages show it.
+pub(crate) fn shown(state: &State) -> String {
     format!("(m {}, l {}, o {})", state.m, state.l, state.o)
 }
 
@@ -138,6 +139,61 @@ pub(crate) fn empty_is_the_identity(
         same_row("the state merged with an empty one, and before", &right, &side)?;
         same_row("an empty state merged with it, and it alone", &left, &side)?;
     }
+    Ok(())
+}
+
+/// What a row may know after a NaN score: l and o are NaN, and m is what comparisons with NaN left there.
+fn nan_states() -> [State; 3] {
+    [f32::NEG_INFINITY, 1.0, f32::NAN].map(|m| State { m, l: f32::NAN, o: array![f32::NAN] })
+}
+
+/// A NaN score makes the state NaN, whatever it held, and no key after it makes it a number again.
+pub(crate) fn push_keeps_nan(
+    push: impl Fn(&mut State, f32, ArrayView1<f32>),
+    keys: &[(f32, f32)],
+    s: f32,
+) -> Result<(), TestCaseError> {
+    let pushed = |mut found: State, s: f32| {
+        let at = format!("{} and a key with score {s} and value 1", shown(&found));
+        push(&mut found, s, array![1.0].view());
+        prop_assert!(found.l.is_nan() && found.o[0].is_nan(), "{at}: {}, wanted NaN for l and o", shown(&found));
+        Ok(())
+    };
+    pushed(state(keys), f32::NAN)?;
+    nan_states().into_iter().try_for_each(|nan| pushed(nan, s))
+}
+
+/// A state that has met a NaN score ends as NaN, not as the row of no key.
+pub(crate) fn finish_keeps_nan(finish: impl Fn(State, f32) -> (Array1<f32>, f32)) -> Result<(), TestCaseError> {
+    for nan in nan_states() {
+        let (o, lse) = finish(nan.clone(), f32::NEG_INFINITY);
+        prop_assert!(o[0].is_nan() && lse.is_nan(), "{}: o is {o} and lse {lse}, wanted NaN", shown(&nan));
+    }
+    Ok(())
+}
+
+/// A state that has met a NaN score makes every state NaN that it merges with, from either side.
+pub(crate) fn merge_keeps_nan(merge: impl Fn(&mut State, &State), keys: &[(f32, f32)]) -> Result<(), TestCaseError> {
+    for nan in nan_states() {
+        for (mut found, other) in [(nan.clone(), state(keys)), (state(keys), nan)] {
+            let at = format!("{} merged with {}", shown(&found), shown(&other));
+            merge(&mut found, &other);
+            prop_assert!(found.l.is_nan() && found.o[0].is_nan(), "{at}: {}, wanted NaN for l and o", shown(&found));
+        }
+    }
+    Ok(())
+}
+
+/// A row with a NaN score is NaN when all its keys have been pushed and the division is done.
+pub(crate) fn a_row_with_nan_is_nan(
+    push: impl Fn(&mut State, f32, ArrayView1<f32>),
+    finish: impl Fn(State, f32) -> (Array1<f32>, f32),
+    scores: &[f32],
+) -> Result<(), TestCaseError> {
+    let mut state = State::empty(1);
+    scores.iter().for_each(|&s| push(&mut state, s, array![1.0].view()));
+    let (o, lse) = finish(state, f32::NEG_INFINITY);
+    prop_assert!(o[0].is_nan() && lse.is_nan(), "scores {scores:?}: o is {o} and lse {lse}, wanted NaN");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use online_softmax::OnlineSoftmax;
 use proptest::prelude::*;
 use proptest::sample::select;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, Row, by_hand, check_by_hand, must, rows};
+use testkit::{ByHand, Row, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 
@@ -66,6 +66,12 @@ fn step_2_update_of_a_hidden_tile_changes_nothing() {
 }
 
 #[test]
+fn step_2_update_of_a_nan_score_is_nan() {
+    must(update_keeps_nan(update, &Row { before: vec![], tile: vec![f32::NAN; 2] }));
+    must(update_keeps_nan(update, &Row { before: vec![(1.0, 3.0)], tile: vec![f32::NAN, f32::NEG_INFINITY] }));
+}
+
+#[test]
 fn step_3_head_on_four_tiles_by_hand() {
     // Two rows and two keys in tiles of one: S = [[0, 0], [0, 1]].
     let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false };
@@ -75,6 +81,11 @@ fn step_3_head_on_four_tiles_by_hand() {
 #[test]
 fn step_4_finish_of_a_row_that_saw_no_key() {
     must(finish_is_one_more_pass(finish, &[vec![]], NO_SINK));
+}
+
+#[test]
+fn step_4_finish_of_a_nan_row_is_nan() {
+    must(finish_keeps_nan(finish));
 }
 
 #[test]
@@ -100,6 +111,11 @@ proptest! {
     }
 
     #[test]
+    fn step_2_update_keeps_nan(mut rows in rows(), tile in scores_with_nan()) {
+        update_keeps_nan(update, &Row { tile, ..rows.remove(0) })?;
+    }
+
+    #[test]
     fn step_3_head_of_any_tiles(case in by_hand(), blocks in blocks()) {
         head_is_lines_2_to_15(head, &case, blocks)?;
     }
@@ -121,6 +137,11 @@ proptest! {
     }
 
     #[test]
+    fn step_6_rung_is_nan_where_nan_is_seen(case in by_hand_with_nan(), fast_memory in select(vec![16usize, 32, 48, 1024])) {
+        check_by_hand(&Fa1::new(fast_memory, NoMeter), &case)?;
+    }
+
+    #[test]
     fn step_6_rung_agrees_with_the_oracle(spec in problems(), fast_memory in fast_memory()) {
         testkit::check(&Fa1::new(fast_memory, NoMeter), &spec)?;
     }
@@ -134,6 +155,17 @@ proptest! {
     fn step_6_rung_moves_what_algorithm_1_moves(spec in problems(), fast_memory in fast_memory()) {
         the_meter_counts_the_listing(Fa1::new, &TrafficMeter::default(), &spec, fast_memory)?;
     }
+}
+
+#[test]
+fn step_6_rung_ignores_a_hidden_value() {
+    must(check_by_hand(&Fa1::default(), &ByHand::hidden_nan()));
+}
+
+#[test]
+fn step_6_rung_of_a_nan_query_is_nan() {
+    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    must(check_by_hand(&Fa1::default(), &case));
 }
 
 #[test]

@@ -131,6 +131,27 @@ pub(crate) fn finish_is_one_more_pass(
     Ok(())
 }
 
+/// A row that has met a NaN score ends as NaN: l is NaN, and m is what comparisons with NaN left there.
+pub(crate) fn finish_keeps_nan(
+    finish: impl Fn(&Head, Running, &mut RowsMut, &TrafficMeter),
+) -> Result<(), TestCaseError> {
+    let tensor = Array4::<f32>::zeros((1, 1, 1, 1));
+    let problem = Problem::dense(tensor.view(), tensor.view(), tensor.view(), Options::default())?;
+    for m in [f32::NEG_INFINITY, 1.0, f32::NAN] {
+        let running = Running { o: array![[f32::NAN]], l: array![f32::NAN], m: array![m] };
+        let meter = TrafficMeter::default();
+        attention::Meter::allocate(&meter, 12);
+        let mut output = Output::empty(&problem)?;
+        finish(&problem.head(0, 0), running, &mut output.view_mut().heads(&problem)?[0], &meter);
+        let (o, lse) = (output.o.view().to_f64()[[0, 0, 0, 0]], output.lse[[0, 0, 0]]);
+        prop_assert!(
+            o.is_nan() && lse.is_nan(),
+            "a row with (m {m}, l NaN, o NaN): o is {o} and lse {lse}, wanted NaN"
+        );
+    }
+    Ok(())
+}
+
 /// The bytes of Algorithm 1, tile by tile: what its lines load and store.
 pub(crate) fn line_by_line(problem: &Problem, blocks: Blocks) -> Traffic {
     let (d, d_v, e) = (problem.d(), problem.d_v(), problem.dtype().size());

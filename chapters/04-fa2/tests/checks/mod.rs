@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::num::NonZeroUsize;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, Row, by_hand, check_by_hand, must, rows};
+use testkit::{ByHand, Row, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan};
 
 /// Fast memories from little more than one row and one key of 128 channels to the default.
 fn fast_memory() -> impl Strategy<Value = usize> {
@@ -76,6 +76,12 @@ fn step_3_update_of_a_hidden_tile_changes_nothing() {
 }
 
 #[test]
+fn step_3_update_of_a_nan_score_is_nan() {
+    must(update_keeps_nan(update, &Row { before: vec![], tile: vec![f32::NAN; 2] }));
+    must(update_keeps_nan(update, &Row { before: vec![(1.0, 3.0)], tile: vec![f32::NAN, f32::NEG_INFINITY] }));
+}
+
+#[test]
 fn step_4_stream_by_hand() {
     let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false };
     must(stream_is_lines_4_to_11(stream, &case, 1));
@@ -118,6 +124,11 @@ proptest! {
     }
 
     #[test]
+    fn step_3_update_keeps_nan(mut rows in rows(), tile in scores_with_nan()) {
+        update_keeps_nan(update, &Row { tile, ..rows.remove(0) })?;
+    }
+
+    #[test]
     fn step_4_stream_of_any_tiles(case in by_hand(), tile in 1usize..4) {
         stream_is_lines_4_to_11(stream, &case, tile)?;
     }
@@ -137,6 +148,13 @@ proptest! {
     #[test]
     fn step_7_rung_agrees_on_small_heads(case in by_hand(), fast_memory in select(vec![20usize, 36, 80, 1024])) {
         check_by_hand(&Fa2::new(fast_memory, NoMeter), &case)?;
+    }
+
+    #[test]
+    fn step_7_rung_is_nan_where_nan_is_seen(
+        case in by_hand_with_nan(), fast_memory in select(vec![20usize, 36, 80, 1024]), splits in prop::option::of(2usize..4),
+    ) {
+        check_by_hand(&fa2(fast_memory, NoMeter, splits), &case)?;
     }
 
     #[test]
@@ -172,6 +190,17 @@ proptest! {
         let same = bits(&with_threads(1, &fa2, &spec)) == bits(&with_threads(3, &fa2, &spec));
         prop_assert!(same, "one thread and three give results that differ in a bit");
     }
+}
+
+#[test]
+fn step_7_rung_ignores_a_hidden_value() {
+    must(check_by_hand(&Fa2::default(), &ByHand::hidden_nan()));
+}
+
+#[test]
+fn step_7_rung_of_a_nan_query_is_nan() {
+    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    must(check_by_hand(&Fa2::default(), &case));
 }
 
 #[test]

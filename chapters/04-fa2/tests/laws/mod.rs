@@ -60,10 +60,15 @@ pub(crate) fn update_is_lines_9_and_10(
     update_is_the_listings(update, rows, |_| 1.0)
 }
 
+/// The state in words, as all messages show it.
+fn shown(state: &State) -> String {
+    format!("(m {}, l {}, o {})", state.m, state.l, state.o)
+}
+
 fn same(at: &str, found: &State, wanted: RowTruth) -> Result<(), TestCaseError> {
     let right = close(found.m, wanted.m) && close(found.l, wanted.l) && close(found.o[0], wanted.o);
-    let State { m, l, o } = found;
-    prop_assert!(right, "{at}: (m {m}, l {l}, o {o}), wanted (m {}, l {}, o [{}])", wanted.m, wanted.l, wanted.o);
+    let found = shown(found);
+    prop_assert!(right, "{at}: {found}, wanted (m {}, l {}, o [{}])", wanted.m, wanted.l, wanted.o);
     Ok(())
 }
 
@@ -114,11 +119,13 @@ pub(crate) fn merge_is_row_by_row(
     prop_assert!(found.len() == rows.len(), "three parts of {} rows merge to {} rows", rows.len(), found.len());
     for (r, row) in rows.iter().enumerate() {
         let all = [row.before.as_slice(), &tile(row), &[(row.tile[0], -2.0)]].concat();
-        let at = format!("row {r} of {} from parts {:?}, {:?} and {:?}", rows.len(), first[r], second[r], third[r]);
+        let parts = [&first[r], &second[r], &third[r]].map(shown);
+        let at = format!("row {r} of {} from parts {}", rows.len(), parts.join(", "));
         same(&at, &found[r], RowTruth::of(&all))?;
     }
     let alone = merge(vec![first.clone()]);
-    prop_assert!(alone == first, "one part {first:?} merges to {alone:?}, wanted itself");
+    let all = |states: &[State]| states.iter().map(shown).collect::<Vec<_>>().join(", ");
+    prop_assert!(alone == first, "one part {} merges to {}, wanted itself", all(&first), all(&alone));
     prop_assert!(merge(Vec::new()).is_empty(), "no part merges to no row");
     Ok(())
 }

@@ -121,6 +121,26 @@ fn what_mdbook_only_warns_of_is_an_error() {
     assert!(matches!(&error, BookError::Warned { first, .. } if first.contains("<div>")), "{error}");
 }
 
+/// Code that gives an exercise away stands in a box that opens on a click, and is read as Markdown there.
+#[test]
+fn code_in_a_box_is_rendered() {
+    let text = "<details><summary>The code</summary>\n\n{{#code src/lib.rs:f}}\n\n</details>";
+    let repository = book_of(text);
+    write(repository.path(), "src/lib.rs", "// ANCHOR: f\nfn f() {}\n// ANCHOR_END: f\n");
+    assert_eq!(build_and_check(repository.path()).unwrap(), [""; 0]);
+    let page = fs::read_to_string(repository.path().join("out/a.html")).unwrap();
+    let (_, inside) = page.split_once("<summary>The code</summary>").unwrap();
+    let (inside, _) = inside.split_once("</details>").unwrap();
+    assert!(inside.contains("<code class=\"language-rust\">fn f() {}"), "{inside}");
+}
+
+/// The first build takes minutes: cargo's progress is to be seen.
+#[test]
+fn the_alias_is_not_quiet() {
+    let config = fs::read_to_string(here().join(".cargo/config.toml")).unwrap();
+    assert!(config.contains("book = \"run --release --package book --\""), "{config}");
+}
+
 /// A crate that is missing there would be left out by `cargo test`.
 #[test]
 fn every_crate_but_this_one_is_a_default_member() {

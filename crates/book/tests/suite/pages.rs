@@ -141,7 +141,7 @@ fn numbers_come_from_results() {
         "{page}"
     );
     assert!(
-        page.contains("Measured on Example 9000, 8 threads; 2026-01-31; commit 0123abc; median of 5 alternations.")
+        page.contains("Measured on Example 9000, 8 threads; 2026-01-31; commit 0123abc. Median of 5 alternations.")
     );
 }
 
@@ -152,6 +152,61 @@ fn a_table_holds_the_matching_rows_and_where_they_were_measured() {
     assert!(page.contains(table), "{page}");
     assert!(page.contains("Measured on Example 9000"), "{page}");
     assert!(expand("{{#results cpu.json columns=who}}").matches("\n| ").count() == 5);
+}
+
+#[test]
+fn where_numbers_come_from_is_told_once_in_units_for_people_and_without_columns_that_no_table_shows() {
+    let results = RESULTS
+        .replace("\"threads\": 8", "\"threads\": 8, \"memory_bytes\": 25276502016")
+        .replace("2026-01-31", "2026-01-31T16:36:00Z")
+        .replace(
+            "median of 5 alternations",
+            "rungs in turn: ms is the median of 7, ms_burst the best of 7; 2(d + d_v) FLOPs for each pair",
+        );
+    let repository = repository(&[("book/results/cpu.json", &results)]);
+    let expand = |text: &str| Pages::new(repository.path()).expand("page.md", text).unwrap();
+    let table = "{{#results cpu.json columns=who,ms where mask=full}}\n";
+    let page = expand(&format!("{table}\nThen:\n\n{table}"));
+    let from = "Measured on Example 9000, 23.5 GiB of memory, 8 threads; 2026-01-31; commit 0123abc. Rungs in turn: ms is \
+                the median of 7; 2(d + d&#95;v) FLOPs for each pair.";
+    assert_eq!(page.matches(from).count(), 1, "{page}");
+    assert_eq!(page.matches("Measured on").count(), 1, "{page}");
+    assert!(page.trim_end().ends_with("From the same run.\n\n</figcaption>\n</figure>"), "{page}");
+    let page = expand(&format!("`ms_burst` is short.\n\n{table}").replace('`', "\""));
+    assert!(page.contains("ms&#95;burst the best of 7; 2(d"), "{page}");
+}
+
+#[test]
+fn a_test_that_a_page_names_is_there() {
+    let repository = repository(&[
+        ("chapters/03-fa1/tests/checks/mod.rs", "fn step_1_fit_by_hand() {}\n// fn the_old_name is gone\n"),
+        ("chapters/03-fa1/tests/wrong.rs", "fn grid_floored() { let q_len = 1; }\n"),
+        ("chapters/04-fa2/tests/wrong.rs", "    fn o_not_rescaled(keys in keys()) {}\n"),
+    ]);
+    let expand =
+        |page: &str, name: &str| Pages::new(repository.path()).expand(page, &format!("One.\n\nSee `{name}`.\n"));
+    for (page, name) in [
+        ("03-fa1.md", "step_1_fit_by_hand"),
+        ("03-fa1.md", "grid_floored"),
+        ("03-fa1.md", "q_len"),
+        ("04-fa2.md", "o_not_rescaled"),
+        ("how-to-use.md", "step_1_fit_by_hand"),
+        ("03-fa1.md", "cargo test -p some_long_name"),
+        ("03-fa1.md", "B_c"),
+    ] {
+        assert!(expand(page, name).is_ok(), "{page}: {name}");
+    }
+    for (page, name) in [
+        ("03-fa1.md", "the_old_name"),
+        ("03-fa1.md", "o_not_rescaled"),
+        ("03-fa1.md", "grid_rounded"),
+        ("how-to-use.md", "fit_by_hand"),
+    ] {
+        match expand(page, name) {
+            Err(BookError::Page { line: 3, error, .. }) if matches!(*error, PageError::Name { .. }) => {}
+            other => panic!("{page}: {name}: {other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -8,13 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use sysinfo::{Pid, ProcessesToUpdate, System};
 
-/// How much of a program's output is kept: its end, where the failure is told. One that loops may print without end.
+/// How much of each stream of a program's output is kept: its end, where the failure is told. One that loops may print without end.
 const KEPT: usize = 1 << 18;
 
 /// How often a running program is looked at.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How a program ended, `None` for stopped at the deadline, and the end of what it printed.
+/// How a program ended, `None` for stopped at the deadline, and the end of what it printed: first what went to stdout,
+/// then what went to stderr, so that no line of the one stands within a message of the other.
 pub(crate) struct Ended {
     pub(crate) status: Option<ExitStatus>,
     pub(crate) output: String,
@@ -23,9 +24,9 @@ pub(crate) struct Ended {
 /// Runs a program until it ends, or until `deadline`, when it is killed with its children.
 pub(crate) fn run(command: &mut Command, deadline: Instant) -> io::Result<Ended> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let kept = Arc::new(Mutex::new(VecDeque::new()));
-    let stdout = child.stdout.take().map(|pipe| keep(pipe, &kept));
-    let stderr = child.stderr.take().map(|pipe| keep(pipe, &kept));
+    let kept = [(); 2].map(|()| Arc::new(Mutex::new(VecDeque::new())));
+    let stdout = child.stdout.take().map(|pipe| keep(pipe, &kept[0]));
+    let stderr = child.stderr.take().map(|pipe| keep(pipe, &kept[1]));
     let mut status = child.try_wait()?;
     while status.is_none() && Instant::now() < deadline {
         thread::sleep(TICK);
@@ -40,8 +41,11 @@ pub(crate) fn run(command: &mut Command, deadline: Instant) -> io::Result<Ended>
     while readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < patience {
         thread::sleep(TICK);
     }
-    let bytes: Vec<u8> = kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-    Ok(Ended { status, output: String::from_utf8_lossy(&bytes).into_owned() })
+    let text = |kept: Arc<Mutex<VecDeque<u8>>>| {
+        let bytes: Vec<u8> = kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    Ok(Ended { status, output: kept.map(text).join("\n") })
 }
 
 fn keep(mut pipe: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<u8>>>) -> JoinHandle<()> {
@@ -73,4 +77,16 @@ fn kill(child: &mut Child) -> io::Result<()> {
         system.process(*pid).map(|process| process.kill());
     }
     child.wait().map(drop)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_not_torn_by_what_goes_to_the_other_stream() {
+        let script = "printf 'row 0 ' >&2; sleep 0.1; echo running 1 test; sleep 0.1; echo is wrong >&2";
+        let ended = run(Command::new("sh").args(["-c", script]), Instant::now() + Duration::from_secs(60)).unwrap();
+        assert_eq!(ended.output, "running 1 test\n\nrow 0 is wrong\n");
+    }
 }

@@ -56,6 +56,13 @@ pub(crate) struct Trial {
     pub(crate) at: Option<String>,
 }
 
+impl Trial {
+    /// The step whose todo was met: 2 for "step 2, update".
+    pub(crate) fn todo_of(&self) -> Option<u32> {
+        self.said.strip_prefix("step ")?.split(',').next()?.parse().ok()
+    }
+}
+
 /// Runs every test of a program, in the order of the steps, those worked by hand first.
 pub(crate) fn all(program: &Path, chapter: &Chapter, deadline: Instant, limit: Duration) -> Result<Vec<Trial>> {
     let listed = Command::new(program).args(["--list", "--format", "terse"]).output().context("the compiled checks")?;
@@ -147,6 +154,9 @@ fn panics(output: &str) -> Vec<Panic<'_>> {
 }
 
 fn failure(trial: &mut Trial, last: &Panic, all: &[Panic]) {
+    // A law that was unwrapped: the test should say what the law says, not how it was asked.
+    let unwrapped = unwrapped(last.said);
+    let last = &Panic { at: last.at, said: unwrapped.as_deref().unwrap_or(last.said) };
     // proptest: "Test failed: SAID.\nminimal failing input: INPUT\n\tsuccesses: ..."
     let told = last.said.strip_prefix("Test failed: ").unwrap_or(last.said);
     let (said, input) = match told.split_once("minimal failing input: ") {
@@ -174,6 +184,12 @@ fn failure(trial: &mut Trial, last: &Panic, all: &[Panic]) {
     }
     let place = own.map_or(last.at, |panic| panic.at);
     trial.at = trial.at.take().or(Some(without_column(place).into()));
+}
+
+/// The words of a failed law in "called `Result::unwrap()` on an `Err` value: Fail(Reason("WORDS"))".
+fn unwrapped(said: &str) -> Option<String> {
+    let quoted = said.strip_prefix("called `Result::unwrap()` on an `Err` value: Fail(Reason(")?;
+    serde_json::from_str(quoted.strip_suffix("))")?).ok()
 }
 
 /// Whether a word is file.rs:12.

@@ -7,6 +7,11 @@ use super::trial::{State, Trial};
 /// Lines of the compiler's error that are shown.
 const ERROR_LINES: usize = 14;
 
+/// How to call this program where it is not on the PATH: from the repository, as the README does.
+fn command(number: u32, hints: usize) -> String {
+    format!("cargo run --release -- check {number}{}", " --hint".repeat(hints))
+}
+
 /// How a step stands, in words.
 fn stands(state: State) -> &'static str {
     match state {
@@ -34,7 +39,7 @@ pub(crate) fn overview(reports: &[Report]) -> String {
     };
     let mut lines: Vec<String> = reports.iter().map(line).collect();
     lines.push(match reports.iter().find(|report| !report.passed()) {
-        Some(report) => format!("\nGo on with: ladder check {}", report.chapter.number),
+        Some(report) => format!("\nGo on with: {}", command(report.chapter.number, 0)),
         None => "\nEvery chapter passes.".into(),
     });
     lines.join("\n")
@@ -58,7 +63,8 @@ pub(crate) fn chapter(report: &Report) -> String {
     let mut text = format!("Chapter {number}, {rung}: {done} of {all} steps done.\n\n");
     for step in &report.steps {
         let tests = report.trials(step.number).count();
-        let state = stands(report.state(step.number));
+        let waits = report.waits(step.number);
+        let state = if waits { "waits for the steps above" } else { stands(report.state(step.number)) };
         let passed = report.trials(step.number).filter(|trial| trial.state == State::Passed).count();
         let line = format!("  step {}  {:width$}  {passed} of {tests} tests  {state}", step.number, step.title);
         text.push_str(line.trim_end());
@@ -97,10 +103,8 @@ fn next(report: &Report, step: &Step) -> String {
     lines.push(format!("your file   {}{line}", chapter.source()));
     lines.push(format!("the checks  {0}/tests/checks/mod.rs and {0}/tests/laws/mod.rs", chapter.folder));
     lines.extend(chapter.page().map(|page| format!("read on     {page}")));
-    lines.push(format!(
-        "a hint      ladder check {} --hint (twice for more, three times for the reference)",
-        chapter.number
-    ));
+    lines.push(format!("a hint      {}", command(chapter.number, 1)));
+    lines.push(format!("more of it  {}", command(chapter.number, 2)));
     lines.push(format!("reference   crates/{}/src", chapter.rung));
     lines.join("\n")
 }
@@ -129,8 +133,65 @@ pub(crate) fn hint(reports: &[Report], level: usize) -> String {
     let hint = step.hints.get(level - 1).map_or("There is no hint for this step.", String::as_str);
     let mut text = format!("Chapter {number}, step {}, {}.\n\n{hint}", step.number, step.title);
     if level < step.hints.len() {
-        let flags = ["--hint"].repeat(level + 1).join(" ");
-        text.push_str(&format!("\n\nMore: ladder check {number} {flags}"));
+        text.push_str(&format!("\n\nMore: {}", command(number, level + 1)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::repository::Chapter;
+
+    /// Chapter 1 with three steps, of which the last is the whole rung, and the todo that each one's test met.
+    fn report(met: [Option<&str>; 3]) -> Report {
+        let chapter = Chapter {
+            number: 1,
+            rung: "naive".into(),
+            package: "chapter-01-naive".into(),
+            folder: "chapters/01-naive".into(),
+            root: "nowhere".into(),
+        };
+        let step = |(number, title): (u32, &str)| Step {
+            number,
+            title: title.into(),
+            hints: vec!["One.".into(), "Two.".into(), "Three.".into()],
+        };
+        let trial = |(step, met): (u32, Option<&str>)| Trial {
+            name: format!("step_{step}_by_hand"),
+            step,
+            state: if met.is_some() { State::Todo } else { State::Passed },
+            said: met.unwrap_or_default().into(),
+            input: None,
+            at: None,
+        };
+        Report {
+            chapter,
+            steps: [(1, "softmax"), (2, "output"), (3, "the whole rung")].map(step).into(),
+            outcome: Ok((1..).zip(met).map(trial).collect()),
+        }
+    }
+
+    #[test]
+    fn the_commands_are_those_that_work_in_the_repository() {
+        let report = report([None, Some("step 2, output"), Some("step 2, output")]);
+        let shown = chapter(&report);
+        for command in ["cargo run --release -- check 1 --hint\n", "cargo run --release -- check 1 --hint --hint\n"] {
+            assert!(shown.contains(command), "{command} in {shown}");
+        }
+        let reports = [report];
+        assert!(overview(&reports).ends_with("Go on with: cargo run --release -- check 1"), "{}", overview(&reports));
+        assert!(hint(&reports, 1).ends_with("More: cargo run --release -- check 1 --hint --hint"));
+        let all = [shown, overview(&reports), hint(&reports, 1), hint(&reports, 2), hint(&reports, 3)].join("\n");
+        assert!(!all.contains("ladder check"), "{all}");
+    }
+
+    #[test]
+    fn a_rung_that_meets_the_todo_of_a_step_waits_for_it() {
+        let shown = chapter(&report([None, Some("step 2, output"), Some("step 2, output")]));
+        let state = |step: &str| shown.lines().find(|line| line.trim_start().starts_with(step)).unwrap();
+        assert!(state("step 1").ends_with("done"), "{shown}");
+        assert!(state("step 2").ends_with("still to write"), "{shown}");
+        assert!(state("step 3").ends_with("waits for the steps above"), "{shown}");
+    }
 }

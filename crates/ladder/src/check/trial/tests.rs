@@ -106,3 +106,30 @@ fn loops_aborts_and_stack_overflows_are_told_apart() {
     let overflow = judged("\nthread 'x' has overflowed its stack\nfatal runtime error\n", Some(status(false)));
     assert!(overflow.state == State::Ended && overflow.said.contains("stack overflowed"), "{}", overflow.said);
 }
+
+#[test]
+fn a_law_that_was_unwrapped_is_told_in_its_own_words() {
+    let output = format!(
+        "\nrunning 1 test\n{FAILED}\n\
+         \nthread 'checks::step_4_output' (7) panicked at chapters/01-naive/tests/checks/mod.rs:51:5:\n\
+         called `Result::unwrap()` on an `Err` value: Fail(Reason(\"row 0 sees \\\"all\\\": o is NaN, wanted 4 at \
+         chapters/01-naive/tests/laws/mod.rs:148\"))\nnote: run with `RUST_BACKTRACE=1` environment variable\n"
+    );
+    assert_eq!(
+        told(&judged(&output, Some(status(false)))),
+        (State::Wrong, "row 0 sees \"all\": o is NaN, wanted 4", None, Some("chapters/01-naive/tests/laws/mod.rs:148"))
+    );
+}
+
+#[test]
+fn an_unwrap_in_the_code_under_test_is_a_panic_of_its_own() {
+    let output = format!(
+        "\nthread 'checks::step_4_output' (7) panicked at chapters/01-naive/src/lib.rs:70:9:\n\
+         called `Result::unwrap()` on an `Err` value: TooSmall\nnote: run with `RUST_BACKTRACE=1`\n{FAILED}"
+    );
+    let trial = judged(&output, Some(status(false)));
+    assert_eq!(
+        (trial.state, trial.said.as_str()),
+        (State::Panicked, "called `Result::unwrap()` on an `Err` value: TooSmall")
+    );
+}
