@@ -14,7 +14,7 @@
 //!
 //! o is divided once, at the end: a row with `sum_j |v_j|` beyond f32 overflows, as two values of 3e38 do.
 //!
-//! What it does not do: reach the machine's limit. This is the algorithm to read.
+//! [`Fa2`] is the algorithm to read. It does not reach the machine's limit; [`Fa2Simd`], the same on vectors, does.
 
 mod algorithm;
 mod simd;

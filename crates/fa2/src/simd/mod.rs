@@ -63,7 +63,10 @@ const PLAIN: Tiles = Tiles { rows: 64, keys: 64 };
 /// A query row: the place of its head among those that share k and v, and the row in it.
 type Row = (usize, usize);
 
-/// FlashAttention-2 on the vector units of the CPU.
+/// FlashAttention-2 on the vector units of the CPU: the listing of [`Fa2`](crate::Fa2), checked against it.
+///
+/// Results are the same bit for bit for any number of threads and any neighbours in the batch, on CPUs with the same level
+/// of [`Simd`]. Beyond inputs and outputs a thread takes up to a MiB or two, whatever the lengths, and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fa2Simd {
     simd: Simd,

@@ -106,6 +106,7 @@ impl<P: Product> Panel<P> {
         }
     }
 
+    // ANCHOR: dot
     /// The products of `R` keys with every row.
     #[inline(always)]
     fn dot<const R: usize>(&self, k: &[f32], scale: f32, s: &mut [P::V]) {
@@ -121,6 +122,7 @@ impl<P: Product> Panel<P> {
             *s = acc.mul(P::V::splat(scale));
         }
     }
+    // ANCHOR_END: dot
 
     /// Hides keys from the rows that do not see them.
     #[inline(always)]
@@ -152,6 +154,7 @@ impl<P: Product> Panel<P> {
         }
     }
 
+    // ANCHOR: weights
     /// Line 9, and the factor of line 10: s becomes P~ = e^(S - m_new).
     #[inline(always)]
     fn weights(&mut self, s: &mut [P::V]) -> P::V {
@@ -170,6 +173,7 @@ impl<P: Product> Panel<P> {
         self.l = self.l.mul_add(rescale, sum);
         rescale
     }
+    // ANCHOR_END: weights
 
     /// Line 10: O = diag(rescale) O + P~ V.
     #[inline(always)]
