@@ -62,8 +62,10 @@ pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbA
 fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) -> Result<String> {
     let speed = series(points, |m| Some(m.gflops));
     let memory = series(points, |m| Some(m.peak_extra as f64));
-    let counted = series(points, |m| Some(m.traffic?.counted.total() as f64)).into_iter().map(|line| Series { width: 0, ..line });
-    let predicted = series(points, |m| Some(m.traffic?.formula)).into_iter().map(|line| Series { width: 1, dot: 0, ..line });
+    let counted =
+        series(points, |m| Some(m.traffic?.counted.total() as f64)).into_iter().map(|line| Series { width: 0, ..line });
+    let predicted =
+        series(points, |m| Some(m.traffic?.formula)).into_iter().map(|line| Series { width: 1, dot: 0, ..line });
     let traffic = counted.chain(predicted).collect();
     let mut html = page::head("A climb of the ladder");
     writeln!(html, "<p>{}</p>", page::escape(&climb.used))?;
