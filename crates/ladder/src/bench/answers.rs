@@ -15,8 +15,8 @@ const WHOLE: f64 = (1 << 30) as f64;
 /// What the oracle says of a problem: of all its rows, or, where that would take longer than about a second, of three
 /// windows of 16 rows in every head: the first, the middle and the last ones.
 ///
-/// "About a second" is 2^30 visible query-key pairs (of all heads) times channels (d + d_v): 4 heads of 1024 queries and
-/// keys with d = 64 are half of that, and compared whole.
+/// The line is at 2^30 visible query-key pairs (of all heads) times channels (d + d_v), for which two cores take that second:
+/// 4 heads of 1024 queries and keys with d = 64 are half of it, and compared whole.
 ///
 /// A window is a problem of its own with the same answer: those rows of q with all keys, or under a causal mask with the
 /// keys that the last of them sees, so that each row still sits on its own key. A rung that goes wrong between the windows

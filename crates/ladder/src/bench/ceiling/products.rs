@@ -103,18 +103,19 @@ mod tests {
     use super::Block;
     use std::time::Instant;
 
-    /// 10^9 operations a second.
+    /// 10^9 operations a second in the best of many blocks: whatever else the machine does, it leaves one of them alone.
     fn speed(block: Block) -> f64 {
-        (block.compute)();
-        let start = Instant::now();
-        (0..100).for_each(|_| (block.compute)());
-        100.0 * block.operations / start.elapsed().as_secs_f64() / 1e9
+        let run = |_| {
+            let start = Instant::now();
+            (block.compute)();
+            block.operations / start.elapsed().as_secs_f64() / 1e9
+        };
+        (0..200).map(run).fold(0.0, f64::max)
     }
 
     #[test]
     fn what_every_cpu_has_is_no_faster_than_the_best_of_it() {
         let (portable, best) = (speed(Block::new(super::portable, 12, 2 * 4)), speed(super::fma()));
-        // The machine may be busy with something else during one of the two.
-        assert!(0.1 < portable && portable < 2.0 * best, "{portable} and {best}");
+        assert!(0.1 < portable && portable < 1.5 * best, "{portable} and {best}");
     }
 }
