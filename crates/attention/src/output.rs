@@ -33,6 +33,16 @@ impl Output {
         Ok(Output { o, lse: filled("lse", &problem.lse_shape(), f32::NEG_INFINITY)? })
     }
 
+    /// A copy of the result of `rows` of each head alone.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(&self, rows: Range<usize>) -> Output {
+        let axis = Axis(self.lse.ndim() - 1);
+        let lse = self.lse.slice_axis(axis, rows.clone().into()).to_owned();
+        Output { o: self.o.view().rows(rows).to_tensor(), lse }
+    }
+
     /// The same memory as a place to write to.
     pub fn view_mut(&mut self) -> OutputMut<'_> {
         let o = self.o.view_mut().expect("an output is never E4m3");

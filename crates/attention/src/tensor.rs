@@ -105,6 +105,23 @@ impl<'a, D: RemoveAxis> TensorView<'a, D> {
 }
 
 impl<'a> TensorView<'a, IxDyn> {
+    /// The subview of `rows` of the last axis but one.
+    ///
+    /// # Panics
+    /// If there is no such axis, or it is shorter.
+    pub fn rows(&self, rows: Range<usize>) -> Self {
+        let axis = Axis(self.shape().len() - 2);
+        let mut view = self.clone();
+        each!(&mut view, a => a.slice_axis_inplace(axis, rows.into()),
+            [TensorView::F32, TensorView::F64, TensorView::F16, TensorView::Bf16, TensorView::E4m3]);
+        view
+    }
+
+    /// A copy of the elements, as they are.
+    pub fn to_tensor(&self) -> Tensor {
+        map!(self, a => a.to_owned(), TensorView to Tensor, [F32, F64, F16, Bf16, E4m3])
+    }
+
     /// The matrix made of `rows` of the last two axes, once the others are fixed by `index`.
     pub(crate) fn matrix(&self, index: &[usize], rows: Range<usize>) -> Rows<'a> {
         let mut view = self.clone();

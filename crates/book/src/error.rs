@@ -149,6 +149,14 @@ pub enum PageError {
         /// The value.
         found: String,
     },
+    /// A share of a ceiling that was not measured.
+    #[error("{path}: no ceiling of as many threads as the row `{conditions}` has")]
+    Ceiling {
+        /// The file.
+        path: String,
+        /// What the row had to match.
+        conditions: String,
+    },
     /// A measured number on a page that does not say where it comes from.
     #[error(
         "a number of {path} stands here, but the page has no {{{{#results {path} ...}}}} or {{{{#provenance {path}}}}}"

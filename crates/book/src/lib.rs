@@ -9,10 +9,11 @@
 //! | `{{#figure FILE.svg Caption}}` | an SVG file under `book/src`, inlined, with its caption |
 //! | `{{#result FILE COLUMN key=value ...}}` | one measured number of `book/results/FILE` |
 //! | `{{#ratio FILE COLUMN [key=value ... both] key=value ... over key=value ...}}` | the quotient of two of them |
+//! | `{{#share FILE key=value ...}}` | how many percent of its ceiling a measured row reaches |
 //! | `{{#results FILE columns=a,b,c [where key=value ...]}}` | a table of measured numbers with its provenance |
 //! | `{{#provenance FILE}}` | machine, date, commit and method of a file of results |
 //!
-//! A directive stands on one line. `result` and `ratio` stand in a sentence; the others make a block and have the line
+//! A directive stands on one line. `result`, `ratio` and `share` stand in a sentence; the others make a block and have the line
 //! for themselves. `\{{#` shows a directive as text. What cannot be found is an error, never a blank; and a page
 //! with a measured number must also say where it was measured. It says how once: under the first table of a file.
 //!

@@ -31,7 +31,8 @@ const COLUMNS: [(&str, &str); 15] = [
 /// Parts of a machine that are named by their kind alone, in the order in which they are told.
 const MACHINE: [&str; 2] = ["cpu", "gpu"];
 
-/// One file of results: `{"machine": {...}, "date", "commit", "method", "rows": [{"who", "ms", ...}]}`.
+/// One file of results: `{"machine": {...}, "date", "commit", "method", "ceilings": [...], "rows": [{"who", "ms", ...}]}`.
+/// Files from before there were ceilings have none.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Results {
@@ -39,7 +40,19 @@ pub(crate) struct Results {
     date: String,
     commit: String,
     method: String,
+    #[serde(default)]
+    ceilings: Vec<Ceiling>,
     rows: Vec<Map<String, Value>>,
+}
+
+/// What the machine could reach at best on so many threads.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ceiling {
+    threads: u64,
+    fma_gflops: f64,
+    bf16_gflops: Option<f64>,
+    read_gbps: f64,
 }
 
 /// `key=value` pairs that a row must have.
@@ -79,19 +92,41 @@ impl Results {
         self.rows.iter().filter(|row| conditions.hold(row))
     }
 
+    /// The one row that matches.
+    fn row(&self, file: &str, conditions: &Conditions) -> Result<&Map<String, Value>, PageError> {
+        let rows: Vec<_> = self.rows.iter().filter(|row| conditions.hold(row)).collect();
+        match rows.as_slice() {
+            [row] => Ok(row),
+            rows => Err(conditions.mismatch(file, rows.len(), "exactly one")),
+        }
+    }
+
     /// The one number in `column` of the one row that matches.
     fn number(&self, file: &str, column: &str, conditions: &Conditions) -> Result<f64, PageError> {
         heading(column)?;
-        let rows: Vec<_> = self.matching(conditions).collect();
-        let [row] = rows.as_slice() else {
-            return Err(conditions.mismatch(file, rows.len(), "exactly one"));
-        };
+        let row = self.row(file, conditions)?;
         row.get(column).and_then(Value::as_f64).ok_or_else(|| PageError::Value {
             path: file.into(),
             column: column.into(),
             conditions: conditions.to_string(),
             found: row.get(column).map_or("absent".into(), Value::to_string),
         })
+    }
+
+    /// The percentage of its ceiling that the one row that matches reaches: of reading for a row in bytes a second, else of
+    /// arithmetic in its type.
+    fn share(&self, file: &str, conditions: &Conditions) -> Result<f64, PageError> {
+        let row = self.row(file, conditions)?;
+        let threads = row.get("threads").and_then(Value::as_u64);
+        let ceiling = self.ceilings.iter().find(|ceiling| Some(ceiling.threads) == threads);
+        let ceiling =
+            ceiling.ok_or_else(|| PageError::Ceiling { path: file.into(), conditions: conditions.to_string() })?;
+        if row.contains_key("gbps") {
+            return Ok(100.0 * self.number(file, "gbps", conditions)? / ceiling.read_gbps);
+        }
+        let pairs = ceiling.bf16_gflops.filter(|_| row.get("dtype").is_some_and(|dtype| dtype == "BF16"));
+        let gflops = pairs.map_or(ceiling.fma_gflops, |pairs| pairs.max(ceiling.fma_gflops));
+        Ok(100.0 * 1e3 * self.number(file, "tflops", conditions)? / gflops)
     }
 
     /// Machine, date, commit and method, for a reader of the text `page`.
@@ -188,6 +223,17 @@ pub(crate) fn ratio(folder: &Path, directive: Directive) -> Result<(String, Stri
         results.number(file, column, &conditions)
     };
     Ok((three_digits(number(above)? / number(below)?), file.clone()))
+}
+
+/// `{{#share FILE key=value ...}}`: how many percent of its ceiling a row reaches. Returns the number and the file.
+pub(crate) fn share(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let words = words(directive)?;
+    let [file, conditions @ ..] = words.as_slice() else {
+        return Err(directive.wants("FILE key=value ..., for example cpu-peers.json who=fa2-simd q_len=4096"));
+    };
+    let conditions = Conditions::parse(conditions, directive)?;
+    let share = Results::load(folder, file)?.share(file, &conditions)?;
+    Ok((three_digits(share), file.clone()))
 }
 
 /// `{{#results FILE columns=a,b,c where key=value ...}}`: a table of the matching rows and where they come from, which is

@@ -1,15 +1,16 @@
 //! Benchmarks: what is measured, how, and the form in which results are kept.
 //!
 //! The definitions live here and nowhere else: `ladder bench` and the criterion benches of the chapters walk the same
-//! [`cases`] with the same [`rungs`], and a [`Contest`] exists only for rungs whose results have been checked.
+//! [`cases`] with the same [`rungs`], and a [`Contest`] exists only for rungs whose results have been checked against
+//! [`Answers`]. What they reach is held against the [`Ceiling`] of the machine.
 //!
 //! ```
-//! use ladder::bench::{self, Contest};
+//! use ladder::bench::{self, Answers, Contest};
 //! let case = bench::cases(32)[0];
 //! let owned = case.build();
 //! let problem = owned.problem();
 //! let rungs = bench::build(&bench::rungs(&[2]));
-//! let mut contest = Contest::check(&problem, &attention::oracle::truth(&problem), &rungs)?;
+//! let mut contest = Contest::check(&problem, &Answers::of(&problem), &rungs)?;
 //! contest.run(0)?; // naive, the rung below chapter 2's
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -17,14 +18,18 @@
 //! What it does not do: promise that two runs agree. Times belong to a machine and an hour; that is why [`Results`] say
 //! which.
 
+mod answers;
 mod case;
+mod ceiling;
 #[cfg(feature = "criterion")]
 mod chapter;
 mod contest;
 mod machine;
 mod results;
 
-pub use case::{Case, build, cases, rungs};
+pub use answers::Answers;
+pub use case::{Case, FASTEST, build, cases, peers, rungs};
+pub use ceiling::{Ceiling, ceilings};
 #[cfg(feature = "criterion")]
 pub use chapter::chapter;
 pub use contest::{BenchError, Contest, METHOD, Times, flops};

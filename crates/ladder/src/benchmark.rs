@@ -3,29 +3,29 @@
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::input::check_memory;
-use anyhow::Result;
-use attention::oracle::truth;
+use crate::memory;
+use anyhow::{Result, ensure};
+use attention::{Attention, DType};
 use indicatif::{ProgressBar, ProgressStyle};
-use ladder::bench::{self, BenchError, Case, Contest, METHOD, Machine, Results, Row};
+use ladder::bench::{self, Answers, BenchError, Case, Contest, METHOD, Machine, Results, Row};
+use ladder::registry::{RUNGS, Rung};
+use rayon::ThreadPool;
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::SystemTime;
 
 pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
-    let lengths: BTreeSet<usize> = args.n.iter().copied().collect();
-    let cases: Vec<Case> = lengths.into_iter().flat_map(bench::cases).collect();
-    for case in &cases {
-        let [heads, kv_heads] = [case.heads, case.kv_heads].map(|heads| (case.batch * heads) as f64);
-        let [q_len, kv_len, d] = [case.q_len, case.kv_len, case.d].map(|x| x as f64);
-        check_memory(heads, heads * q_len * kv_len, 2.0 * d * (heads * q_len + kv_heads * kv_len))?;
-    }
+    let (cases, rungs) = (cases(args)?, rungs(args));
+    check_fit(&cases, &rungs)?;
     if let Some(path) = &args.output {
         // Better to hear now than after all the work that the results cannot be saved.
         Results::check_target(path)?;
     }
     // What the results say of the sources is true of those that were measured, so git is asked first.
     let (commit, date) = (bench::commit(), SystemTime::now());
-    let rows = match measure(args, &cases) {
+    let pools = threads(&args.threads).into_iter().map(cli::pool).collect::<Result<Vec<_>>>()?;
+    let ceilings = bench::ceilings(&pools, memory::available());
+    let rows = match measure(&cases, &bench::build(&rungs), &pools) {
         Ok(rows) => rows,
         Err(error) => match error.downcast_ref() {
             Some(wrong @ BenchError::Wrong { .. }) => {
@@ -36,7 +36,7 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
         },
     };
     let date = humantime::format_rfc3339_seconds(date).to_string();
-    let results = Results { machine: Machine::cpu(), date, commit, method: METHOD.into(), rows };
+    let results = Results { machine: Machine::cpu(), date, commit, method: METHOD.into(), ceilings, rows };
     if let Some(path) = &args.output {
         results.write(path)?;
     }
@@ -44,21 +44,92 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn measure(args: &BenchArgs, cases: &[Case]) -> Result<Vec<Row>> {
-    let rungs = bench::build(&bench::rungs(&args.chapter));
-    let threads = threads(&args.threads);
-    let bar = ProgressBar::new((cases.len() * threads.len()) as u64);
+/// The shapes that were asked for.
+fn cases(args: &BenchArgs) -> Result<Vec<Case>> {
+    if args.peers {
+        return peers(args);
+    }
+    let lengths: BTreeSet<usize> = or(&args.n, &[256, 512, 1024]).iter().copied().collect();
+    let channels: BTreeSet<usize> = or(&args.d, &[64]).iter().copied().collect();
+    let heads = args.heads.unwrap_or(4);
+    let mut cases: Vec<Case> = Vec::new();
+    for &dtype in or(&args.dtype, &[DType::F32]) {
+        if cases.iter().any(|case| case.dtype == dtype) {
+            continue;
+        }
+        for &d in &channels {
+            let of = |n: &usize| bench::cases(*n).map(|case| Case { dtype, d, heads, kv_heads: heads, ..case });
+            cases.extend(lengths.iter().flat_map(of));
+        }
+    }
+    Ok(cases)
+}
+
+/// What was asked for, or the default.
+fn or<'a, T>(asked: &'a [T], default: &'a [T]) -> &'a [T] {
+    if asked.is_empty() { default } else { asked }
+}
+
+/// The peers' sizes: of them those that were asked for, of which each must be there.
+fn peers(args: &BenchArgs) -> Result<Vec<Case>> {
+    let BenchArgs { n, d, dtype, .. } = args;
+    let mut cases = bench::peers();
+    cases.retain(|case| {
+        or(n, &[case.kv_len]).contains(&case.kv_len)
+            && or(d, &[case.d]).contains(&case.d)
+            && or(dtype, &[case.dtype]).contains(&case.dtype)
+    });
+    let has = |wanted: &dyn Fn(&Case) -> bool| cases.iter().any(wanted);
+    for &n in n {
+        ensure!(has(&|case| case.kv_len == n), "--n: found {n}, wanted keys that --peers has with the other options");
+    }
+    for &d in d {
+        ensure!(has(&|case| case.d == d), "--d: found {d}, wanted channels that --peers has with the other options");
+    }
+    for &dtype in dtype {
+        ensure!(
+            has(&|case| case.dtype == dtype),
+            "--dtype: found {dtype}, wanted a type that --peers has, F32 or BF16"
+        );
+    }
+    Ok(cases)
+}
+
+/// The rungs that were asked for.
+fn rungs(args: &BenchArgs) -> Vec<&'static Rung> {
+    let named = |names: &[String]| RUNGS.iter().filter(|rung| names.iter().any(|name| name == rung.name)).collect();
+    match (args.rung.as_slice(), args.peers && args.chapter.is_empty()) {
+        ([], true) => named(&[bench::FASTEST.into()]),
+        ([], false) => bench::rungs(&args.chapter),
+        (names, _) => named(names),
+    }
+}
+
+/// Refuses cases for which there is no memory.
+fn check_fit(cases: &[Case], rungs: &[&Rung]) -> Result<()> {
+    let keeps_scores = rungs.iter().any(|rung| rung.name == "naive");
+    for case in cases {
+        let [heads, kv_heads] = [case.heads, case.kv_heads].map(|heads| (case.batch * heads) as f64);
+        let [q_len, kv_len, d] = [case.q_len, case.kv_len, case.d].map(|x| x as f64);
+        let pairs = if keeps_scores { heads * q_len * kv_len } else { 0.0 };
+        check_memory(heads, pairs, 2.0 * d * (heads * q_len + kv_heads * kv_len))?;
+    }
+    Ok(())
+}
+
+/// Every rung on every case in every pool: one row each.
+fn measure(cases: &[Case], rungs: &[Box<dyn Attention>], pools: &[ThreadPool]) -> Result<Vec<Row>> {
+    let bar = ProgressBar::new((cases.len() * pools.len()) as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
     let mut rows = Vec::new();
     for case in cases {
         bar.set_message(case.to_string());
         let owned = case.build();
         let problem = owned.problem();
-        let truth = truth(&problem);
-        for &threads in &threads {
-            let time = || Contest::check(&problem, &truth, &rungs)?.time();
-            let times = cli::pool(threads)?.install(time)?;
-            let row = |(rung, times)| Row::new(rung, case, &problem, threads, times);
+        let answers = Answers::of(&problem);
+        for pool in pools {
+            let times = pool.install(|| Contest::check(&problem, &answers, rungs)?.time())?;
+            let row = |(rung, times)| Row::new(rung, case, &problem, pool.current_num_threads(), times);
             rows.extend(rungs.iter().map(|rung| rung.name()).zip(times).map(row));
             bar.inc(1);
         }

@@ -2,7 +2,7 @@
 
 use crate::{benchmark, check, climb, compare, conform, doctor, run};
 use anyhow::{Context, Result, anyhow};
-use attention::{DEFAULT_FAST_MEMORY, Mask};
+use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ladder::registry::{ORACLE, RUNGS, Settings};
@@ -148,9 +148,26 @@ pub(crate) struct BenchArgs {
     /// Only the rungs of this chapter and the ones below them; may be given several times [default: every rung]
     #[arg(long, value_name = "N", value_parser = chapter)]
     pub(crate) chapter: Vec<u32>,
-    /// Keys of a sequence; may be a list
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count, default_values_t = [256, 512, 1024])]
+    /// Exactly this rung; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(rungs()), conflicts_with = "chapter")]
+    pub(crate) rung: Vec<String>,
+    /// Keys of a sequence; may be a list [default: 256,512,1024]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<usize>,
+    /// Channels of a head; may be a list [default: 64]
+    #[arg(long, value_name = "D,...", value_delimiter = ',', value_parser = count)]
+    pub(crate) d: Vec<usize>,
+    /// Element types, of f32, bf16 and f16; may be a list [default: f32]
+    #[arg(long, value_name = "TYPE,...", value_delimiter = ',', value_parser = dtype)]
+    pub(crate) dtype: Vec<DType>,
+    /// Query heads, and as many key and value heads [default: 4]
+    #[arg(long, value_parser = count)]
+    pub(crate) heads: Option<usize>,
+    /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, N 512 to 8192, full and
+    /// causal, 16 heads; and one query on 16384 keys, 32 heads on 8. Of them, those with the given --n, --d and --dtype.
+    /// On fa2-simd alone, unless --chapter or --rung says otherwise
+    #[arg(long, conflicts_with = "heads")]
+    pub(crate) peers: bool,
     /// Threads; may be a list [default: 1, and one for each core]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
@@ -262,8 +279,12 @@ pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads")
 }
 
+fn rungs() -> impl Iterator<Item = &'static str> {
+    RUNGS.iter().map(|rung| rung.name)
+}
+
 fn names() -> impl Iterator<Item = &'static str> {
-    RUNGS.iter().map(|rung| rung.name).chain([ORACLE])
+    rungs().chain([ORACLE])
 }
 
 fn count(text: &str) -> Result<usize, String> {
@@ -274,6 +295,12 @@ fn chapter(text: &str) -> Result<u32, String> {
     let chapters = || RUNGS.iter().map(|rung| rung.chapter);
     let wanted = || format!("wanted one of {}", chapters().map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
     text.parse().ok().filter(|asked| chapters().any(|chapter| chapter == *asked)).ok_or_else(wanted)
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    let types = [DType::F32, DType::Bf16, DType::F16];
+    let named = types.into_iter().find(|dtype| dtype.to_string().eq_ignore_ascii_case(text));
+    named.ok_or_else(|| "wanted f32, bf16 or f16".into())
 }
 
 fn threads(text: &str) -> Result<usize, String> {

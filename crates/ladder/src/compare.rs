@@ -6,7 +6,7 @@ use crate::cli::{self, CompareArgs};
 use crate::{format, page};
 use anyhow::{Context, Result, bail};
 use comfy_table::Cell;
-use ladder::bench::{Results, Row, Shape};
+use ladder::bench::{Ceiling, Results, Row, Shape};
 use ladder::registry::RUNGS;
 use std::collections::HashMap;
 use std::fs;
@@ -103,7 +103,7 @@ impl<'a> Comparison<'a> {
     fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let differing = self.properties().0;
         let speeds: Vec<String> = if self.files.len() == 1 {
-            ["ms", "ms\nburst", "GFLOP\n/s", "GB/s", "x\nbelow"].map(String::from).into()
+            ["ms", "ms\nburst", "GFLOP\n/s", "GB/s", "% of\nceiling", "x\nbelow"].map(String::from).into()
         } else {
             (0..self.files.len()).flat_map(headings).collect()
         };
@@ -125,6 +125,7 @@ impl<'a> Comparison<'a> {
             optional(row.ms_burst),
             optional(row.tflops.map(|tflops| 1e3 * tflops)),
             optional(row.gbps),
+            optional(self.files[0].1.share(row).map(|share| 100.0 * share)),
             self.below(row).map_or("-".into(), |below| times(below.ms / row.ms)),
         ]
     }
@@ -139,14 +140,19 @@ impl<'a> Comparison<'a> {
             .find(|other| other.who == below.name && other.shape() == row.shape())
     }
 
-    /// Where the numbers of each file come from, then how they were measured.
+    /// Where the numbers of each file come from, and the ceilings of its machine; then how they were measured.
     fn sources(&self) -> Vec<String> {
         let source = |file: usize| match self.files[file] {
             (None, results) => source(results),
             (Some(name), results) if self.files.len() == 1 => format!("{name}: {}", source(results)),
             (Some(name), results) => format!("{}: {name}: {}", letter(file), source(results)),
         };
-        let mut lines: Vec<String> = (0..self.files.len()).map(source).collect();
+        let ceilings = |file: usize| {
+            let ceilings = ceilings(self.files[file].1)?;
+            Some(if self.files.len() == 1 { ceilings } else { format!("{}: {ceilings}", letter(file)) })
+        };
+        let lines = (0..self.files.len()).flat_map(|file| [Some(source(file)), ceilings(file)]);
+        let mut lines: Vec<String> = lines.flatten().collect();
         for (_, results) in &self.files {
             let method = format!("{}.", results.method.trim_end_matches('.'));
             if !lines.contains(&method) {
@@ -210,4 +216,16 @@ fn source(results: &Results) -> String {
         Some(results.commit.as_ref().map_or("commit unknown".into(), |commit| format!("commit {commit}"))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What the machine of some results could reach at best, if that was measured.
+fn ceilings(results: &Results) -> Option<String> {
+    let ceiling = |ceiling: &Ceiling| {
+        let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps } = *ceiling;
+        let bf16 = bf16_gflops.map_or(String::new(), |bf16| format!(" ({} in BF16 pairs)", format::three_digits(bf16)));
+        let [fma, read] = [fma_gflops, read_gbps].map(format::three_digits);
+        format!("{threads} thread{}: {fma} GFLOP/s{bf16}, {read} GB/s", if threads == 1 { "" } else { "s" })
+    };
+    let ceilings: Vec<String> = results.ceilings.iter().map(ceiling).collect();
+    (!ceilings.is_empty()).then(|| format!("ceilings: {}", ceilings.join("; ")))
 }

@@ -131,16 +131,18 @@ pub(crate) fn check_problem_memory(problem: &Problem) -> Result<()> {
     check_memory(problem.sequences().len() as f64 * heads, pairs, elements)
 }
 
-/// Refuses what would not fit, before anything large is allocated. Counted in floating point, which cannot overflow.
+/// Refuses what would not fit, before anything large is allocated: the tensors, and two f32 for each of `pairs`, which are
+/// 0 without naive. Counted in floating point, which cannot overflow.
 pub(crate) fn check_memory(heads: f64, pairs: f64, elements: f64) -> Result<()> {
     let scores = 2.0 * size_of::<f32>() as f64 * pairs;
     // Of each element of q, k, v and o: the tensor, the oracle's f64 copies, the results that are compared.
     let tensors = 40.0 * elements + 512.0 * heads;
     let available = memory::available();
     if scores + tensors > available as f64 {
+        let naive = format!("naive needs {} for S and P, and ", format::bytes(scores));
         bail!(
-            "naive needs {} for S and P, and the tensors {}, but {} of memory are available: choose a smaller shape",
-            format::bytes(scores),
+            "{}the tensors need {}, but {} of memory are available: choose a smaller shape",
+            if pairs > 0.0 { naive } else { String::new() },
             format::bytes(tensors),
             format::bytes(available as f64),
         );

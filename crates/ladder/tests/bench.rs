@@ -1,7 +1,8 @@
 //! `ladder bench` and `ladder compare`, the files between them, and that a wrong rung is never timed.
 
-use attention::{Attention, Head};
-use ladder::bench::{self, BenchError, Contest, Machine, Results, ResultsError, Row};
+use attention::{Attention, AttentionError, Head, Mask, OutputMut, Problem, TensorViewMut};
+use ladder::bench::{self, Answers, BenchError, Case, Ceiling, Contest, Machine, Results, ResultsError, Row};
+use ladder::registry::{self, Settings};
 use ndarray::{Array1, Array2};
 use std::fs;
 use std::path::Path;
@@ -30,6 +31,16 @@ const GPU: &str = r#"{
   "method": "By hand.",
   "rows": [{"who": "a peer", "dtype": "BF16", "head_dim": 128, "mask": "full", "batch": 2, "heads": 16, "kv_heads": 4, "q_len": 4096, "kv_len": 4096, "ms": 0.25}]
 }"#;
+
+/// [`CPU`] with ceilings, in which `from` has become `to`.
+fn with_ceilings(from: &str, to: &str) -> String {
+    let ceilings = r#"[
+    {"threads": 1, "fma_gflops": 100.0, "bf16_gflops": 150.0, "read_gbps": 10.0},
+    {"threads": 8, "fma_gflops": 300.0, "read_gbps": 20.0}
+  ]"#;
+    assert!(ceilings.contains(from), "{from}");
+    CPU.replace("\"rows\"", &format!("\"ceilings\": {},\n  \"rows\"", ceilings.replacen(from, to, 1)))
+}
 
 fn ladder(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ladder")).args(args).output().expect("the binary starts")
@@ -142,7 +153,9 @@ fn a_bench_is_checked_timed_shown_and_saved() {
     let folder = Folder::new();
     let path = folder.path("new.json");
     let table = answer(&["bench", "--chapter", "4", "--n", "64", "--threads", "1", "--output", &path]);
-    for words in ["fa1", "fa2", "causal", "below", "GB/s", "dtype F32, d 64", "median of 7"] {
+    for words in
+        ["fa1", "fa2", "causal", "below", "GB/s", "dtype F32, d 64", "median of 7", "ceiling", "ceilings: 1 thread: "]
+    {
         assert!(table.contains(words), "{words:?} in {table}");
     }
     assert!(!table.contains("naive") && !table.contains('\u{1b}'), "{table}");
@@ -153,7 +166,7 @@ fn a_bench_is_checked_timed_shown_and_saved() {
     assert!(results.method.contains("oracle"));
     let shape = |row: &Row| (row.who.clone(), row.mask.clone(), row.batch, row.q_len, row.kv_len, row.threads);
     let wanted = [("full", 1, 64), ("causal", 1, 64), ("full", 16, 1)].into_iter().flat_map(|(mask, batch, q_len)| {
-        ["fa1", "fa2"].map(|who| (who.to_string(), mask.to_string(), batch, q_len, 64, Some(1)))
+        ["fa1", "fa2", "fa2-simd"].map(|who| (who.to_string(), mask.to_string(), batch, q_len, 64, Some(1)))
     });
     assert!(results.rows.iter().map(shape).eq(wanted), "{results}");
     for row in &results.rows {
@@ -183,6 +196,119 @@ fn one_chapter_or_several_and_json_in_the_same_form() {
 }
 
 #[test]
+fn exactly_these_rungs_types_channels_and_heads() {
+    let args = ["bench", "--rung", "fa2-simd", "--rung", "naive", "--dtype", "bf16,f32,BF16", "--d", "16,8", "--heads"];
+    let folder = Folder::new();
+    let printed = answer(&[&args[..], &["3", "--n", "8", "--threads", "1", "--json"]].concat());
+    let results = read(&folder.file("printed.json", &printed)).unwrap();
+    assert!(results.rows.iter().all(|row| (row.heads, row.kv_heads, row.kv_len) == (3, 3, 8)), "{printed}");
+    let wanted = ["BF16", "F32"].into_iter().flat_map(|dtype| [8, 16].map(|d| (dtype, d)));
+    let wanted =
+        wanted.flat_map(|(dtype, d)| ["naive", "fa2-simd"].repeat(3).into_iter().map(move |who| (who, dtype, d)));
+    let found = results.rows.iter().map(|row| (row.who.as_str(), row.dtype.as_str(), row.head_dim));
+    assert!(found.eq(wanted), "{printed}");
+}
+
+#[test]
+fn the_sizes_of_the_peers_on_the_fastest_rung() {
+    let folder = Folder::new();
+    let printed = answer(&["bench", "--peers", "--dtype", "bf16", "--n", "512,16384", "--threads", "2", "--json"]);
+    let results = read(&folder.file("printed.json", &printed)).unwrap();
+    let found =
+        results.rows.iter().map(|row| (row.who.as_str(), row.mask.as_str(), row.head_dim, row.q_len, row.heads));
+    let found: Vec<_> = found.collect();
+    let whole = [("full", 64), ("causal", 64), ("full", 128), ("causal", 128)];
+    assert_eq!(found[..4], whole.map(|(mask, d)| ("fa2-simd", mask, d, 512, 16)));
+    assert_eq!(found[4..], [("fa2-simd", "full", 128, 1, 32)]);
+    assert!(results.rows.iter().all(|row| row.dtype == "BF16"));
+}
+
+#[test]
+fn speeds_are_held_against_the_ceilings_of_as_many_threads() {
+    let folder = Folder::new();
+    let here = answer(&["bench", "--rung", "fa2", "--n", "64", "--threads", "2,1", "--json"]);
+    let here = read(&folder.file("here.json", &here)).unwrap();
+    assert!(here.ceilings.iter().map(|ceiling| ceiling.threads).eq([1, 2]), "{here}");
+    for row in &here.rows {
+        let Ceiling { fma_gflops, read_gbps, .. } = here.ceilings[row.threads.unwrap() - 1];
+        let wanted = row.gbps.map_or(1e3 * row.tflops.unwrap() / fma_gflops, |gbps| gbps / read_gbps);
+        assert_eq!(here.share(row), Some(wanted), "{row:?}");
+    }
+
+    let text = with_ceilings("8,", "2,").replacen("F32", "BF16", 1).replacen(
+        "\"threads\": 1, \"ms\": 8",
+        "\"threads\": 8, \"ms\": 8",
+        1,
+    );
+    let path = folder.file("cpu.json", &text);
+    let results = read(&path).unwrap();
+    // 11.2 GFLOP/s of 150 in BF16 pairs, no ceiling of 8 threads, 8.4 GB/s of 10.
+    let shares: Vec<_> = results.rows.iter().map(|row| results.share(row)).collect();
+    assert_eq!(shares, [Some(1e3 * 0.0112 / 150.0), None, Some(8.4 / 10.0)]);
+    let table = answer(&["compare", &path]);
+    let percent = |line: &str| line.split('│').rev().nth(1).map(|cell| cell.trim().to_string());
+    let column: Vec<_> = table.lines().filter_map(percent).collect();
+    assert_eq!(column, ["% of", "ceiling", "7.47", "-", "84.0"], "{table}");
+    let line = "ceilings: 1 thread: 100 GFLOP/s (150 in BF16 pairs), 10.0 GB/s; 2 threads: 300 GFLOP/s, 20.0 GB/s";
+    assert!(table.contains(line), "{table}");
+    let both = answer(&["compare", &folder.file("old.json", CPU), &path]);
+    assert!(both.contains(&format!("B: {line}")) && !both.contains("A: ceilings"), "{both}");
+    results.write(path.as_ref()).unwrap();
+    assert_eq!(read(&path).unwrap(), results);
+}
+
+/// A rung that spoils one element of row `row` of every head.
+struct Spoiled {
+    rung: Box<dyn Attention>,
+    row: usize,
+}
+
+impl Attention for Spoiled {
+    fn name(&self) -> &'static str {
+        "spoiled"
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        self.rung.supports(problem)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.rung.forward_into(problem, out)?;
+        let TensorViewMut::F32(o) = &mut out.o else { panic!("F32 alone") };
+        o[[0, problem.heads() - 1, self.row, 3]] += 1e-3;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_rung_that_is_wrong_in_a_few_rows_is_caught() {
+    let [whole, whole_causal, _] = bench::cases(100);
+    // Of 16 heads of 1024 queries and keys the oracle computes windows alone, under either mask.
+    let large = Case { heads: 16, kv_heads: 16, ..bench::cases(1024)[0] };
+    for (case, caught, missed) in [
+        (whole, &[0, 20, 50, 99][..], None),
+        (whole_causal, &[0, 20, 50, 99], None),
+        (large, &[0, 504, 519, 1023], Some(100)),
+        (Case { mask: Mask::Causal, ..large }, &[15, 512, 1008], Some(600)),
+    ] {
+        let owned = case.build();
+        let problem = owned.problem();
+        let answers = Answers::of(&problem);
+        let passes = |row: usize| {
+            let rung = registry::rung(bench::FASTEST).unwrap().build(Settings::default());
+            let spoiled: [Box<dyn Attention>; 1] = [Box::new(Spoiled { rung, row })];
+            let Err(error) = Contest::check(&problem, &answers, &spoiled) else { return true };
+            let place = format!("spoiled against the oracle: o[0, {}, {row}, 3]: ", case.heads - 1);
+            assert!(error.to_string().starts_with(&place), "row {row} of {case}: {error}");
+            false
+        };
+        assert!(!caught.iter().any(|&row| passes(row)), "{case}");
+        // What is right everywhere else passes: the windows are really all that is looked at.
+        assert!(missed.is_none_or(passes), "{case}");
+    }
+}
+
+#[test]
 fn a_wrong_rung_is_refused_before_it_is_timed() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     // The average of all values, whatever the scores.
@@ -196,11 +322,11 @@ fn a_wrong_rung_is_refused_before_it_is_timed() {
     let [case, ..] = bench::cases(8);
     let owned = case.build();
     let problem = owned.problem();
-    let truth = attention::oracle::truth(&problem);
+    let answers = Answers::of(&problem);
     let mut rungs = bench::build(&bench::rungs(&[4]));
-    assert!(Contest::check(&problem, &truth, &rungs).is_ok());
+    assert!(Contest::check(&problem, &answers, &rungs).is_ok());
     rungs.push(Box::new(Variant::new("average", average)) as Box<dyn Attention>);
-    let Err(error) = Contest::check(&problem, &truth, &rungs) else { panic!("a wrong rung may be timed") };
+    let Err(error) = Contest::check(&problem, &answers, &rungs) else { panic!("a wrong rung may be timed") };
     assert!(matches!(error, BenchError::Wrong { who: "average", .. }), "{error}");
     assert!(error.to_string().starts_with("average against the oracle: "), "{error}");
     assert_eq!(RUNS.load(Relaxed), case.heads, "one run, to be judged");
@@ -212,7 +338,7 @@ fn a_rung_that_refuses_is_named() {
     let owned = bench::Case { dtype: attention::DType::F64, ..case }.build();
     let problem = owned.problem();
     let rungs = bench::build(&bench::rungs(&[4]));
-    let error = Contest::check(&problem, &attention::oracle::truth(&problem), &rungs).err().expect("fa1 takes no F64");
+    let error = Contest::check(&problem, &Answers::of(&problem), &rungs).err().expect("fa1 takes no F64");
     assert!(matches!(error, BenchError::Rung { who: "fa1", .. }), "{error}");
 }
 
@@ -222,7 +348,7 @@ fn one_file_is_shown_with_the_rung_below() {
     let table = answer(&["compare", &folder.file("cpu.json", CPU)]);
     // fa2 took 8 ms where fa1 took 12; on the other shape there is no fa1.
     assert!(table.lines().any(|line| line.starts_with("fa2") && line.ends_with("1.50x")), "{table}");
-    assert!(table.lines().any(|line| line.starts_with("fa2") && line.ends_with("8.40│    -")), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("fa2") && line.ends_with("8.40│      -│    -")), "{table}");
     for words in
         ["dtype F32, d 64, heads 4", "Some CPU, 8 threads, 32.0 GiB", "2026-03-01", "0123456789ab-dirty", "By hand."]
     {
@@ -297,6 +423,11 @@ fn files_that_hold_no_results_are_refused_in_one_line() {
         (changed("\"who\": \"fa1\"", "\"who\": \"fa2\""), &["row 2", "fa2", "row 1"]),
         (changed("2026-03-01T12:30:00Z", "yesterday"), &["date", "yesterday", "ISO 8601"]),
         (changed("By hand", " "), &["method"]),
+        (changed("\"rows\"", "\"ceilings\": [{\"threads\": 1}], \"rows\""), &["fma_gflops"]),
+        (with_ceilings("1", "0"), &["ceilings", "found 0 threads"]),
+        (with_ceilings("8", "1"), &["ceilings", "found 1 threads", "once"]),
+        (with_ceilings("20.0", "-20"), &["ceilings", "read_gbps", "-20"]),
+        (with_ceilings("150.0", "0"), &["ceilings", "bf16_gflops", "0"]),
         (changed("\"cpu\": \"Some CPU\", ", ""), &["machine", "cpu", "gpu"]),
         (changed("\"cpu\": ", "\"CPU\": "), &["CPU"]),
         (format!("{}\"rows\": []}}", CPU.split("\"rows\"").next().unwrap()), &["rows"]),
@@ -338,6 +469,20 @@ fn bad_flags_are_refused_in_one_line() {
         (&["bench", "--n", ""], &["--n"]),
         (&["bench", "--n", "10000000"], &["available"]),
         (&["bench", "--n", "18446744073709551615"], &["available"]),
+        (&["bench", "--d", "0"], &["--d", "at least 1"]),
+        (&["bench", "--d", "10000000000"], &["available"]),
+        (&["bench", "--heads", "0"], &["--heads", "at least 1"]),
+        (&["bench", "--dtype", "f64"], &["--dtype", "f64", "f32, bf16 or f16"]),
+        (&["bench", "--dtype", "f32,"], &["--dtype", "f32, bf16 or f16"]),
+        (&["bench", "--rung", "fa9"], &["--rung", "fa9", "fa2-simd"]),
+        (&["bench", "--rung", "oracle"], &["--rung", "oracle"]),
+        (&["bench", "--rung", "fa2", "--chapter", "4"], &["--rung", "--chapter"]),
+        (&["bench", "--rung", "fa2", "--n", "100000000000"], &["error: the tensors need", "available"]),
+        (&["bench", "--peers", "--heads", "16"], &["--peers", "--heads"]),
+        (&["bench", "--peers", "--n", "512,100"], &["--n", "100", "--peers"]),
+        (&["bench", "--peers", "--n", "16384", "--d", "64"], &["--n", "16384", "--peers"]),
+        (&["bench", "--peers", "--n", "16384", "--d", "64,128"], &["--d", "64", "--peers"]),
+        (&["bench", "--peers", "--dtype", "f16"], &["--dtype", "F16", "--peers"]),
         (&["bench", "--threads", "0"], &["--threads", "1 to 1024"]),
         (&["bench", "--threads", "1,4096"], &["--threads", "4096"]),
         (&["bench", "--output", ""], &["--output"]),

@@ -146,6 +146,50 @@ fn numbers_come_from_results() {
 }
 
 #[test]
+fn a_share_is_that_of_the_ceiling_of_the_row() {
+    const ROWS: &str = r#"{
+        "machine": {"cpu": "Example 9000"}, "date": "2026-01-31", "commit": "0123abc", "method": "by hand",
+        "ceilings": [
+            {"threads": 1, "fma_gflops": 100, "bf16_gflops": 160, "read_gbps": 12.5},
+            {"threads": 2, "fma_gflops": 200, "bf16_gflops": 160, "read_gbps": 20}
+        ],
+        "rows": [
+            {"who": "fa2", "dtype": "F32", "threads": 1, "tflops": 0.05, "ms": 1},
+            {"who": "fa2", "dtype": "BF16", "threads": 1, "tflops": 0.04, "ms": 1},
+            {"who": "fa2", "dtype": "BF16", "threads": 2, "tflops": 0.05, "ms": 1},
+            {"who": "decode", "dtype": "BF16", "threads": 1, "tflops": 0.02, "gbps": 10, "ms": 1},
+            {"who": "many", "dtype": "F32", "threads": 3, "tflops": 0.02, "ms": 1},
+            {"who": "timed", "dtype": "F32", "threads": 2, "ms": 1}
+        ]
+    }"#;
+    let folder = repository(&[("book/results/cpu.json", ROWS)]);
+    let expand = |arguments: &str| {
+        let text = format!("{{{{#provenance cpu.json}}}}\n{{{{#share cpu.json {arguments}}}}} %");
+        Pages::new(folder.path()).expand("page.md", &text)
+    };
+    for (conditions, wanted) in [
+        ("who=fa2 dtype=F32", "50 %"),
+        ("who=fa2 dtype=BF16 threads=1", "25 %"),
+        ("who=fa2 dtype=BF16 threads=2", "25 %"),
+        ("who=decode", "80 %"),
+    ] {
+        let page = expand(conditions).unwrap();
+        assert!(page.ends_with(&format!("\n{wanted}")), "{conditions}: {page}");
+    }
+    let error = |conditions: &str| match expand(conditions) {
+        Err(BookError::Page { error, .. }) => *error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(error("who=fa2"), PageError::Rows { found: 3, .. }));
+    assert!(matches!(error("who=many"), PageError::Ceiling { .. }));
+    assert!(matches!(error("who=timed"), PageError::Value { .. }));
+    assert!(matches!(error("fa2"), PageError::Arguments { .. }));
+    assert!(matches!(Pages::new(folder.path()).expand("p", "{{#share}}").unwrap_err(), BookError::Page { .. }));
+    let alone = Pages::new(folder.path()).expand("p", "{{#share cpu.json who=decode}}");
+    assert!(alone.unwrap_err().to_string().contains("#provenance"), "no number without its source");
+}
+
+#[test]
 fn a_table_holds_the_matching_rows_and_where_they_were_measured() {
     let page = expand("{{#results cpu.json columns=who,ms,tflops where mask=full}}\n");
     let table = "| who | ms | TFLOP/s |\n|:--|--:|--:|\n| fa1 | 12.3 | 0.0271 |\n| fa2 | 4.11 | – |\n| a &#124; peer | 1235 | – |\n";

@@ -12,6 +12,9 @@ const SEED: u64 = 14;
 /// Sequences that one decoding step serves: one query each leaves a machine idle if there are few.
 const DECODE_BATCH: usize = 16;
 
+/// The rung that is written for speed, and stands beside attention libraries.
+pub const FASTEST: &str = "fa2-simd";
+
 /// One shape to measure. Inputs are normal, never zeros: on some machines arithmetic on zeros costs less power, and so
 /// less time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +42,23 @@ pub fn cases(n: usize) -> [Case; 3] {
     let (mask, batch) = (Mask::Full, 1);
     let full = Case { dtype: DType::F32, d: 64, mask, batch, heads: 4, kv_heads: 4, q_len: n, kv_len: n };
     [full, Case { mask: Mask::Causal, ..full }, Case { batch: DECODE_BATCH, q_len: 1, ..full }]
+}
+
+/// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, 512 to 8192 queries and keys,
+/// full and causal, one sequence of 16 heads; and, in both types, a decoding step of 32 heads on 8 over 16384 keys.
+pub fn peers() -> Vec<Case> {
+    let mut peers = Vec::new();
+    for dtype in [DType::F32, DType::Bf16] {
+        for d in [64, 128] {
+            for n in [512, 1024, 2048, 4096, 8192] {
+                let [full, causal, _] = cases(n).map(|case| Case { dtype, d, heads: 16, kv_heads: 16, ..case });
+                peers.extend([full, causal]);
+            }
+        }
+        let mask = Mask::Full;
+        peers.push(Case { dtype, d: 128, mask, batch: 1, heads: 32, kv_heads: 8, q_len: 1, kv_len: 16384 });
+    }
+    peers
 }
 
 /// The rungs of these chapters, each with the one below it, from the lowest up. No chapters are all chapters.
@@ -77,15 +97,27 @@ impl fmt::Display for Case {
 
 #[cfg(test)]
 mod tests {
-    use super::{cases, rungs};
+    use super::{FASTEST, cases, peers, rungs};
+    use crate::registry::rung;
 
     #[test]
     fn a_chapter_brings_the_rung_below_it() {
         let names = |chapters: &[u32]| rungs(chapters).iter().map(|rung| rung.name).collect::<Vec<_>>();
         assert_eq!(names(&[1]), ["naive"]);
-        assert_eq!(names(&[4]), ["fa1", "fa2"]);
-        assert_eq!(names(&[2, 4]), ["naive", "online-softmax", "fa1", "fa2"]);
+        assert_eq!(names(&[4]), ["fa1", "fa2", "fa2-simd"]);
+        assert_eq!(names(&[2, 4]), ["naive", "online-softmax", "fa1", "fa2", "fa2-simd"]);
         assert_eq!(names(&[]).len(), crate::registry::RUNGS.len());
+    }
+
+    #[test]
+    fn peers_are_two_types_of_ten_lengths_and_a_step_each() {
+        let peers = peers();
+        assert_eq!(peers.len(), 2 * (2 * 5 * 2 + 1));
+        assert!((1..).zip(&peers).all(|(next, case)| !peers[next..].contains(case)), "each once");
+        assert_eq!(peers.iter().filter(|case| case.is_decode()).count(), 2);
+        assert_eq!(peers[38].to_string(), "BF16 causal batch 1 heads 16 on 16 q 4096 kv 4096 d 128");
+        assert_eq!(peers[20].to_string(), "F32 full batch 1 heads 32 on 8 q 1 kv 16384 d 128");
+        assert!(rung(FASTEST).is_some());
     }
 
     #[test]

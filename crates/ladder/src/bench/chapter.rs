@@ -1,7 +1,6 @@
 //! The criterion bench of a chapter.
 
-use super::{Contest, build, cases, flops, rungs};
-use attention::oracle::truth;
+use super::{Answers, Contest, build, cases, flops, rungs};
 use criterion::{Criterion, Throughput};
 use std::time::Duration;
 
@@ -21,7 +20,8 @@ pub fn chapter(number: u32) {
     for case in cases(LENGTH) {
         let owned = case.build();
         let problem = owned.problem();
-        let mut contest = Contest::check(&problem, &truth(&problem), &rungs).expect("only right results are timed");
+        let mut contest =
+            Contest::check(&problem, &Answers::of(&problem), &rungs).expect("only right results are timed");
         let mut group = criterion.benchmark_group(case.to_string());
         group.throughput(Throughput::Elements(flops(&problem) as u64));
         for (place, rung) in rungs.iter().enumerate() {

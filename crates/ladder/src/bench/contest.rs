@@ -1,10 +1,10 @@
 //! How it is measured.
 
-use attention::oracle::Truth;
+use super::Answers;
 use attention::{Attention, AttentionError, Output, Problem};
 use std::time::{Duration, Instant};
 use std::{iter, thread};
-use testkit::{Verdict, forward_on_canaries, judge};
+use testkit::{Verdict, forward_on_canaries};
 use thiserror::Error;
 
 /// Turns of each rung. Odd, so that a median is one of them.
@@ -18,10 +18,11 @@ const SUSTAINED: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How [`Contest::time`] measures, in one sentence for those who read the numbers.
-pub const METHOD: &str = "Seeded normal inputs, each result checked against the f64 oracle, then the rungs in turn on \
-    the same buffers: ms is the median of 7 turns of runs back to back for at least 10 ms, ms_burst the best of 7 single \
+pub const METHOD: &str = "Seeded normal inputs, each result checked against the f64 oracle (of a large case 16 rows of \
+    each head at its start, middle and end), then the rungs in turn on the same buffers: ms is the median of 7 turns of runs back to back for at least 10 ms, ms_burst the best of 7 single \
     runs after a pause of 20 ms each; 2(d + d_v) FLOPs for each visible query-key pair; GB/s of a decoding step counts \
-    q, k, v, o and lse once";
+    q, k, v, o and lse once; a ceiling is the best of 8 runs of 20 ms of independent multiply-adds, and of 3 passes over \
+    memory beyond the caches";
 
 /// Rungs that have each computed one problem rightly, and may be timed on it.
 pub struct Contest<'a, 'p> {
@@ -67,12 +68,16 @@ impl<'a, 'p> Contest<'a, 'p> {
     /// [`BenchError`] names the first rung that cannot do the problem or does it wrongly.
     ///
     /// # Panics
-    /// If `truth` is that of a problem of another shape.
-    pub fn check(problem: &'a Problem<'p>, truth: &Truth, rungs: &'a [Box<dyn Attention>]) -> Result<Self, BenchError> {
+    /// If `answers` are those of a problem of another shape.
+    pub fn check(
+        problem: &'a Problem<'p>,
+        answers: &Answers,
+        rungs: &'a [Box<dyn Attention>],
+    ) -> Result<Self, BenchError> {
         for rung in rungs {
             let failed = |error| BenchError::Rung { who: rung.name(), error };
             let output = forward_on_canaries(rung.as_ref(), problem).map_err(failed)?;
-            let verdict = judge(problem, truth, &output, rung.weights(problem));
+            let verdict = answers.judge(&output, rung.weights(problem));
             if !verdict.passes() {
                 return Err(BenchError::Wrong { who: rung.name(), verdict: Box::new(verdict) });
             }
@@ -147,6 +152,7 @@ pub fn flops(problem: &Problem) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{METHOD, PAUSE, SUSTAINED, TURNS};
+    use crate::bench::{answers, ceiling};
 
     #[test]
     fn the_method_tells_the_numbers_that_are_used() {
@@ -156,6 +162,9 @@ mod tests {
             format!("best of {TURNS} single"),
             format!("at least {sustained} ms"),
             format!("pause of {pause} ms"),
+            format!("case {} rows", answers::ROWS),
+            format!("best of {} runs of {} ms", ceiling::RUNS, ceiling::RUN.as_millis()),
+            format!("of {} passes", ceiling::PASSES),
         ] {
             assert!(METHOD.contains(&words), "{words}");
         }

@@ -1,9 +1,9 @@
 //! The form in which results are kept: one JSON file for each machine and occasion, the same for CPU and GPU.
 
-use super::{Case, Machine, Times, flops};
+use super::{Case, Ceiling, Machine, Times, flops};
 use attention::{Problem, Traffic};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::RangeInclusive;
@@ -26,6 +26,9 @@ pub struct Results {
     pub commit: Option<String>,
     /// How, in one sentence.
     pub method: String,
+    /// What the machine could reach at best, once for each number of threads; none where it was not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ceilings: Vec<Ceiling>,
     /// What came out.
     pub rows: Vec<Row>,
 }
@@ -149,10 +152,6 @@ impl Row {
     fn fault(&self) -> Option<String> {
         let speeds = [("ms_burst", self.ms_burst), ("tflops", self.tflops), ("tflops_burst", self.tflops_burst)];
         let speeds = [("ms", Some(self.ms)), ("gbps", self.gbps)].into_iter().chain(speeds);
-        let bad = |(name, value): (&str, Option<f64>)| {
-            let value = value.filter(|value| !SPEEDS.contains(value))?;
-            Some(format!("{name}: found {value:?}, wanted a number from {:e} to {:e}", SPEEDS.start(), SPEEDS.end()))
-        };
         if let Some(text) = [&self.who, &self.dtype, &self.mask].into_iter().find(|text| !is_plain(text)) {
             return Some(format!("found {text:?}, wanted a text of one line"));
         }
@@ -160,7 +159,7 @@ impl Row {
         if [batch, heads, kv_heads, self.head_dim, self.q_len, self.kv_len, self.threads.unwrap_or(1)].contains(&0) {
             return Some("found a length of 0, wanted at least 1".into());
         }
-        speeds.filter_map(bad).next()
+        bad_speed(speeds)
     }
 }
 
@@ -192,6 +191,9 @@ impl Results {
         if humantime::parse_rfc3339(&self.date).is_err() {
             return Some(format!("date: found {:?}, wanted ISO 8601 in UTC", self.date));
         }
+        if let Some(why) = self.ceiling_fault() {
+            return Some(format!("ceilings: {why}"));
+        }
         if self.rows.is_empty() {
             return Some("rows: found none, wanted at least one".into());
         }
@@ -205,6 +207,30 @@ impl Results {
             }
         }
         None
+    }
+
+    /// What is wrong with the ceilings, if something is.
+    fn ceiling_fault(&self) -> Option<String> {
+        let mut seen = HashSet::new();
+        self.ceilings.iter().find_map(|ceiling| {
+            let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps } = *ceiling;
+            if threads == 0 || !seen.insert(threads) {
+                return Some(format!("found {threads} threads, wanted at least 1, and each number once"));
+            }
+            let speeds =
+                [("fma_gflops", Some(fma_gflops)), ("bf16_gflops", bf16_gflops), ("read_gbps", Some(read_gbps))];
+            bad_speed(speeds)
+        })
+    }
+
+    /// The share of its ceiling that a row reaches, 1 for all of it: of reading for a row in bytes a second, else of
+    /// arithmetic in its type. `None` if either has not been measured.
+    pub fn share(&self, row: &Row) -> Option<f64> {
+        let ceiling = self.ceilings.iter().find(|ceiling| Some(ceiling.threads) == row.threads)?;
+        match row.gbps {
+            Some(gbps) => Some(gbps / ceiling.read_gbps),
+            None => Some(1e3 * row.tflops? / ceiling.gflops(&row.dtype)),
+        }
     }
 
     /// Writes the results beside `path` and moves them there in one step, so that no one ever reads half of them.
@@ -257,12 +283,20 @@ fn part(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
+/// The first of some named speeds that cannot be true.
+fn bad_speed<'a>(speeds: impl IntoIterator<Item = (&'a str, Option<f64>)>) -> Option<String> {
+    speeds.into_iter().find_map(|(name, value)| {
+        let value = value.filter(|value| !SPEEDS.contains(value))?;
+        Some(format!("{name}: found {value:?}, wanted a number from {:e} to {:e}", SPEEDS.start(), SPEEDS.end()))
+    })
+}
+
 /// Whether a text says something and cannot upset a terminal.
 fn is_plain(text: &str) -> bool {
     !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 /// Five digits that count: more than any clock here is good for.
-fn rounded(x: f64) -> f64 {
+pub(super) fn rounded(x: f64) -> f64 {
     format!("{x:.4e}").parse().unwrap_or(x)
 }
