@@ -16,7 +16,11 @@ pub(crate) const CANARY_O: u32 = 0x7FC0_CAFE;
 pub(crate) const CANARY_LSE: f32 = -777.25;
 
 /// An implementation and how it was set up.
-pub(crate) type Named = (&'static str, Box<dyn Attention>);
+pub(crate) type Named = (String, Box<dyn Attention>);
+
+fn named(name: &str, rung: impl Attention + 'static) -> Named {
+    (name.into(), Box::new(rung))
+}
 
 /// The oracle and every CPU rung, for these channels: tiled rungs with their default memory and with one that holds two
 /// keys, the last also with its keys split.
@@ -24,24 +28,18 @@ pub(crate) fn rungs(d: usize, d_v: usize) -> Vec<Named> {
     let (fa1_memory, fa2_memory) = (2 * 16 * d.max(d_v), 32 * (d + d_v));
     let splits = |n| NonZeroUsize::new(n).unwrap();
     let mut rungs: Vec<Named> = vec![
-        ("oracle", Box::new(Oracle)),
-        ("naive", Box::new(Naive::default())),
-        ("online-softmax", Box::new(OnlineSoftmax::default())),
-        ("fa1", Box::new(Fa1::default())),
-        ("fa1 with tiles of two keys", Box::new(Fa1::new(fa1_memory, NoMeter))),
-        ("fa2", Box::new(Fa2::default())),
-        ("fa2 with tiles of two keys", Box::new(Fa2::new(fa2_memory, NoMeter))),
-        ("fa2 in 3 splits", Box::new(Fa2::default().with_splits(splits(3)))),
-        ("fa2 with tiles of two keys in 4 splits", Box::new(Fa2::new(fa2_memory, NoMeter).with_splits(splits(4)))),
+        named("oracle", Oracle),
+        named("naive", Naive::default()),
+        named("online-softmax", OnlineSoftmax::default()),
+        named("fa1", Fa1::default()),
+        named("fa1 with tiles of two keys", Fa1::new(fa1_memory, NoMeter)),
+        named("fa2", Fa2::default()),
+        named("fa2 with tiles of two keys", Fa2::new(fa2_memory, NoMeter)),
+        named("fa2 in 3 splits", Fa2::default().with_splits(splits(3))),
+        named("fa2 with tiles of two keys in 4 splits", Fa2::new(fa2_memory, NoMeter).with_splits(splits(4))),
     ];
     for simd in Simd::available() {
-        let name = match simd {
-            Simd::Portable => "fa2-simd, portable",
-            Simd::Avx2 => "fa2-simd, AVX2",
-            Simd::Avx512 => "fa2-simd, AVX-512",
-            Simd::Avx512Bf16 => "fa2-simd, AVX-512 with BF16",
-        };
-        rungs.push((name, Box::new(Fa2Simd::new(simd).unwrap())));
+        rungs.push(named(&format!("fa2-simd {simd}"), Fa2Simd::new(simd).unwrap()));
     }
     rungs
 }
@@ -135,7 +133,7 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
 }
 
 /// Runs everything that [`rungs`] lists.
-pub(crate) fn run_all(problem: &Problem) -> Vec<(&'static str, Output)> {
+pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
     rungs(problem.d(), problem.d_v()).into_iter().map(|(name, rung)| (name, run(&*rung, problem))).collect()
 }
 
@@ -174,7 +172,7 @@ pub(crate) fn expect_rows_within(tol: f64, problem: &Problem, rows: &[(f64, f64)
                 assert!((f64::from(*found) - wanted).abs() <= tol, "{name}, row {i}: o {found}, wanted {wanted}");
             }
             for found in output.lse.index_axis(q_axis, i) {
-                assert_lse(name, i, *found, lse);
+                assert_lse(&name, i, *found, lse);
             }
         }
     }

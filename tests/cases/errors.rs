@@ -318,7 +318,7 @@ fn outputs_that_do_not_fit_are_refused_and_left_alone() {
         let mut half = ArrayD::from_elem(IxDyn(&[2, 4, 3, 6]), half::f16::ZERO);
         let mut lse = zeros(&[2, 4, 3]);
         let mut out = OutputMut { o: TensorViewMut::from(half.view_mut()), lse: lse.view_mut() };
-        assert_error(name, rung.forward_into(&dense, &mut out), ("dtype", "o"));
+        assert_error(&name, rung.forward_into(&dense, &mut out), ("dtype", "o"));
         let untouched: ArrayViewD<half::f16> = half.view();
         assert!(untouched.iter().all(|x| x.to_bits() == 0) && lse.iter().all(|&x| x == 0.0), "{name}: written");
     }

@@ -6,6 +6,7 @@ use crate::input::check_memory;
 use crate::memory;
 use anyhow::{Result, ensure};
 use attention::{Attention, DType};
+use fa2::{Fa2Simd, Simd};
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::bench::{self, Answers, BenchError, Case, Contest, METHOD, Machine, Results, Row};
 use ladder::registry::{RUNGS, Rung};
@@ -25,7 +26,8 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
     let (commit, date) = (bench::commit(), SystemTime::now());
     let pools = threads(&args.threads).into_iter().map(cli::pool).collect::<Result<Vec<_>>>()?;
     let ceilings = bench::ceilings(&pools, memory::available());
-    let rows = match measure(&cases, &bench::build(&rungs), &pools) {
+    let (names, contestants) = contestants(args, &rungs)?;
+    let rows = match measure(&cases, &names, &contestants, &pools) {
         Ok(rows) => rows,
         Err(error) => match error.downcast_ref() {
             Some(wrong @ BenchError::Wrong { .. }) => {
@@ -105,6 +107,20 @@ fn rungs(args: &BenchArgs) -> Vec<&'static Rung> {
     }
 }
 
+/// Names, and who bears them.
+type Contestants = (Vec<String>, Vec<Box<dyn Attention>>);
+
+/// The rungs, and with `--levels` the fastest with each kind of vectors.
+fn contestants(args: &BenchArgs, rungs: &[&Rung]) -> Result<Contestants> {
+    let mut names: Vec<String> = rungs.iter().map(|rung| rung.name.into()).collect();
+    let mut contestants = bench::build(rungs);
+    for simd in Simd::available().into_iter().filter(|_| args.levels) {
+        names.push(format!("{} {simd}", bench::FASTEST));
+        contestants.push(Box::new(Fa2Simd::new(simd)?));
+    }
+    Ok((names, contestants))
+}
+
 /// Refuses cases for which there is no memory.
 fn check_fit(cases: &[Case], rungs: &[&Rung]) -> Result<()> {
     let keeps_scores = rungs.iter().any(|rung| rung.name == "naive");
@@ -118,7 +134,7 @@ fn check_fit(cases: &[Case], rungs: &[&Rung]) -> Result<()> {
 }
 
 /// Every rung on every case in every pool: one row each.
-fn measure(cases: &[Case], rungs: &[Box<dyn Attention>], pools: &[ThreadPool]) -> Result<Vec<Row>> {
+fn measure(cases: &[Case], names: &[String], rungs: &[Box<dyn Attention>], pools: &[ThreadPool]) -> Result<Vec<Row>> {
     let bar = ProgressBar::new((cases.len() * pools.len()) as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
     let mut rows = Vec::new();
@@ -130,7 +146,7 @@ fn measure(cases: &[Case], rungs: &[Box<dyn Attention>], pools: &[ThreadPool]) -
         for pool in pools {
             let times = pool.install(|| Contest::check(&problem, &answers, rungs)?.time())?;
             let row = |(rung, times)| Row::new(rung, case, &problem, pool.current_num_threads(), times);
-            rows.extend(rungs.iter().map(|rung| rung.name()).zip(times).map(row));
+            rows.extend(names.iter().map(String::as_str).zip(times).map(row));
             bar.inc(1);
         }
     }

@@ -168,6 +168,9 @@ pub(crate) struct BenchArgs {
     /// On fa2-simd alone, unless --chapter or --rung says otherwise
     #[arg(long, conflicts_with = "heads")]
     pub(crate) peers: bool,
+    /// Measure fa2-simd with each kind of vectors that this CPU has, too
+    #[arg(long)]
+    pub(crate) levels: bool,
     /// Threads; may be a list [default: 1, and one for each core]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,

@@ -13,6 +13,7 @@ use online_softmax::State;
 use std::any::Any;
 use std::array;
 use std::cell::Cell;
+use std::fmt;
 use std::ops::Range;
 
 /// The vector instructions that the rung is compiled for.
@@ -26,6 +27,17 @@ pub enum Simd {
     Avx512,
     /// AVX-512F with BF16: 16 lanes of two BF16 numbers each. F32 and F16 tensors are computed as with [`Simd::Avx512`].
     Avx512Bf16,
+}
+
+impl fmt::Display for Simd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Simd::Portable => "portable",
+            Simd::Avx2 => "AVX2",
+            Simd::Avx512 => "AVX-512",
+            Simd::Avx512Bf16 => "AVX-512 BF16",
+        })
+    }
 }
 
 impl Simd {

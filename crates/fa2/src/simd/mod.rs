@@ -87,8 +87,9 @@ impl Fa2Simd {
     pub fn new(simd: Simd) -> Result<Self, AttentionError> {
         let available = Simd::available();
         if !available.contains(&simd) {
-            let wanted = format!("one of {available:?}, which this CPU has");
-            return Err(AttentionError::Value { name: "simd", found: format!("{simd:?}"), wanted });
+            let available: Vec<String> = available.iter().map(Simd::to_string).collect();
+            let wanted = format!("what this CPU has: {}", available.join(", "));
+            return Err(AttentionError::Value { name: "simd", found: simd.to_string(), wanted });
         }
         Ok(Fa2Simd { simd })
     }
