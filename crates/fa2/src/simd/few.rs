@@ -4,9 +4,9 @@
 //! work. Here a vector holds neighbouring channels of one key, and is read once for `ROWS` query rows. Each score takes a
 //! sum across lanes, which costs less than the idle lanes would.
 
-use super::Row;
-use super::tile::{KeyTile, Number, is_usual_score};
+use super::tile::{KeyTile, Number, is_usual_score, prefetch};
 use super::vector::Vector;
+use super::{KEYS, Row};
 use attention::Head;
 use ndarray::Array1;
 use online_softmax::State;
@@ -43,8 +43,8 @@ impl<V: Vector> Few<V> {
         Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] }
     }
 
-    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. `ahead` is told of each key as the work
-    /// goes on, to fetch what comes next. `unusual` is set for rows with such scores.
+    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. With `fetch`, the next
+    /// tile is asked for as the work goes on. `unusual` is set for rows with such scores.
     #[inline(always)]
     pub(super) fn stream<T: Number>(
         &mut self,
@@ -52,9 +52,9 @@ impl<V: Vector> Few<V> {
         tile: &KeyTile<T>,
         s: &mut Scores,
         unusual: &mut [bool],
-        ahead: impl Fn(usize),
+        fetch: bool,
     ) {
-        self.dot(tile, s, ahead);
+        self.dot(&heads[0], tile, s, fetch);
         self.scores(heads, tile.keys.clone(), s, unusual);
         let rescale = self.weights(s);
         self.accumulate(tile.v, s, rescale);
@@ -62,12 +62,14 @@ impl<V: Vector> Few<V> {
 
     /// Line 8: Q K^T.
     #[inline(always)]
-    fn dot<T: Number>(&self, tile: &KeyTile<T>, s: &mut Scores, ahead: impl Fn(usize)) {
+    fn dot<T: Number>(&self, head: &Head, tile: &KeyTile<T>, s: &mut Scores, fetch: bool) {
         for s in s.iter_mut() {
             s.clear();
         }
         for (key, k) in tile.keys.clone().zip(tile.k.chunks_exact(self.q.len() * V::LANES)) {
-            ahead(key);
+            if fetch {
+                prefetch(head, key + KEYS);
+            }
             let mut acc = [V::splat(0.0); ROWS];
             for (k, q) in k.chunks_exact(V::LANES).zip(&self.q) {
                 let k: V = T::load(k);

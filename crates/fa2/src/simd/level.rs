@@ -159,8 +159,11 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
             panel.start(heads, rows, numbers);
         }
         for keys in tiles {
+            let mut next = keys.start + KEYS..keys.start + 2 * KEYS;
             let tile = KeyTile::load_for::<P>(head, keys, &mut scratch.buffers, &mut unusual.keys);
             for (panel, unusual) in panels.iter_mut().zip(unusual.rows.chunks_mut(P::V::LANES)) {
+                // While each panel is at work, the memory fetches its share of the next tile.
+                next.by_ref().take(KEYS.div_ceil(count)).for_each(|key| tile::prefetch(head, key));
                 panel.stream::<R>(heads, &tile, &mut scratch.s, unusual);
             }
         }
@@ -182,10 +185,10 @@ fn stream_few<V: Vector, T: Number>(
 ) {
     let mut groups = groups.iter_mut().zip(unusual.chunks_mut(few::ROWS));
     if let Some((few, unusual)) = groups.next() {
-        few.stream(heads, tile, s, unusual, |key| tile::prefetch(&heads[0], key + KEYS));
+        few.stream(heads, tile, s, unusual, true);
     }
     for (few, unusual) in groups {
-        few.stream(heads, tile, s, unusual, |_| {});
+        few.stream(heads, tile, s, unusual, false);
     }
 }
 

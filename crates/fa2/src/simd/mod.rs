@@ -14,9 +14,10 @@
 //! # Sizes
 //!
 //! A task is a tile of query rows of all query heads that share a kv head: each tile of k and v is loaded once for all of
-//! them. Up to 256 rows with their q and o, f32 at d = 128, take 256 KiB, a tile of 128 keys and values 128 KiB: together
-//! they stay in an L2 cache of 512 KiB, while the 16 KiB each of q, o and S of one panel stay near L1. Whatever comes from
-//! beyond L2 is then used for 256 rows: 256 FLOPs for each byte of f32, hundreds of times less traffic than memory bears.
+//! them. Up to 512 rows with their q and o, f32 at d = 128, take 512 KiB, a tile of 128 keys and values 128 KiB, and the
+//! next one, which is fetched meanwhile, as much: together they stay in an L2 cache of 1 MiB, while the 16 KiB each of q, o
+//! and S of one panel stay near L1. What comes from beyond L2 is used for 512 rows: 256 FLOPs for each byte of f32, so
+//! that a core at 200 GFLOP/s asks for less than 1 GB/s.
 //!
 //! Where all query rows fit one such tile, as in decoding, the keys are split too, and the splits run in parallel. K and V of one
 //! split fill 1 MiB, an L2 cache: shorter ones would move between the caches of cores what one of them may hold already,
@@ -49,7 +50,7 @@ use std::ops::Range;
 pub use level::Simd;
 
 /// Most query rows of a task, over all heads that share k and v.
-const ROWS: usize = 256;
+const ROWS: usize = 512;
 
 /// Keys of a tile.
 const KEYS: usize = 128;
