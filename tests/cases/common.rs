@@ -39,7 +39,7 @@ pub(crate) fn rungs(d: usize, d_v: usize) -> Vec<Named> {
         named("fa2 with tiles of two keys in 4 splits", Fa2::new(fa2_memory, NoMeter).with_splits(splits(4))),
     ];
     for simd in Simd::available() {
-        rungs.push(named(&format!("fa2-simd {simd}"), Fa2Simd::new(simd).unwrap()));
+        rungs.push(named(&format!("fa2-simd:{simd}"), Fa2Simd::new(simd).unwrap()));
     }
     rungs
 }

@@ -115,7 +115,7 @@ fn contestants(args: &BenchArgs, rungs: &[&Rung]) -> Result<Contestants> {
     let mut names: Vec<String> = rungs.iter().map(|rung| rung.name.into()).collect();
     let mut contestants = bench::build(rungs);
     for simd in Simd::available().into_iter().filter(|_| args.levels) {
-        names.push(format!("{} {simd}", bench::FASTEST));
+        names.push(format!("{}:{simd}", bench::FASTEST));
         contestants.push(Box::new(Fa2Simd::new(simd)?));
     }
     Ok((names, contestants))

@@ -35,7 +35,7 @@ impl fmt::Display for Simd {
             Simd::Portable => "portable",
             Simd::Avx2 => "AVX2",
             Simd::Avx512 => "AVX-512",
-            Simd::Avx512Bf16 => "AVX-512 BF16",
+            Simd::Avx512Bf16 => "AVX-512-BF16",
         })
     }
 }
