@@ -303,6 +303,10 @@ fn what_happens_elsewhere_is_told(repository: &Repository) {
 
 /// The command that the pages name goes through cargo, and has to start though chapters do not compile.
 fn cargo_starts_the_ladder_though_a_chapter_does_not_compile(repository: &Repository) {
+    // The program holds the climb's layer.
+    let layer = "tests/data/real/smollm2-layer14.safetensors";
+    fs::create_dir_all(repository.0.join(layer).parent().unwrap()).unwrap();
+    fs::copy(root().join(layer), repository.0.join(layer)).unwrap();
     repository.write("01-naive", "fn main() -> usize { \"one\" }\n");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     for (chapter, part, code) in [("1", "does not compile yet", 1), ("2", "All of chapter 2 passes", 0)] {
