@@ -8,8 +8,8 @@ use naive::Naive;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis};
 use testkit::problems::problems;
 use testkit::{
-    Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand, must,
-    scores_with_nan,
+    ByHand, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan,
+    check_by_hand, must, scores_with_nan,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -176,6 +176,17 @@ fn wrong_scores() {
             *s = if head.mask == Mask::Causal && j > i { f32::NEG_INFINITY } else { *s };
         }
     };
+    let scale_twice: Scores = |head, s| naive::scores(&Head { scale: head.scale * head.scale, ..head.clone() }, s);
+    let no_cap: Scores = |head, s| naive::scores(&Head { softcap: 0.0, ..head.clone() }, s);
+    let no_alibi: Scores = |head, s| naive::scores(&Head { slope: None, ..head.clone() }, s);
+    let no_bias: Scores = |head, s| naive::scores(&Head { bias: None, ..head.clone() }, s);
+    for (name, scores) in
+        [("scale twice", scale_twice), ("no cap", no_cap), ("no ALiBi", no_alibi), ("no bias", no_bias)]
+    {
+        let by_hand = || ByHand::scores_with_more().iter().try_for_each(|case| scores_are_products(scores, case));
+        assert!(by_hand().is_err(), "{name} passes by hand");
+        assert_caught(name, 200, testkit::by_hand(), |case| scores_are_products(scores, &case));
+    }
     for (name, scores) in [("unmasked", unmasked), ("added", added), ("first row", first_row), ("top left", top_left)] {
         assert_caught(name, 200, by_hand(), |case| scores_are_products(scores, &case));
     }
@@ -187,7 +198,23 @@ fn wrong_outputs() {
     let plain_product: Outputs = |head, p| p.dot(&head.v.load(0..head.k_len));
     let averaged: Outputs = |head, p| naive::output(head, p) / head.k_len as f32;
     let keys_as_values: Outputs = |head, p| naive::output(&Head { v: head.k.clone(), ..head.clone() }, p);
-    for (name, output) in [("0 * NaN", plain_product), ("averaged", averaged), ("k in place of v", keys_as_values)] {
+    let channel_0: Outputs = |head, p| {
+        let mut o = naive::output(head, p);
+        o.column_mut(1).fill(0.0);
+        o
+    };
+    let last_key_missing: Outputs = |head, p| {
+        let mut p = p.to_owned();
+        p.column_mut(head.k_len - 1).fill(0.0);
+        naive::output(head, p.view())
+    };
+    for (name, output) in [
+        ("0 * NaN", plain_product),
+        ("averaged", averaged),
+        ("k in place of v", keys_as_values),
+        ("channel 0 only", channel_0),
+        ("the last key missing", last_key_missing),
+    ] {
         assert_caught(name, 200, by_hand(), |case| output_is_p_times_v(output, &case));
     }
 }

@@ -6,12 +6,12 @@ mod laws;
 
 use attention::{Head, Mask, TrafficMeter, sink_factor, weight};
 use laws::*;
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, s};
 use online_softmax::{OnlineSoftmax, State};
 use testkit::problems::problems;
 use testkit::{
-    Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand, must,
-    scores_with_nan,
+    ByHand, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan,
+    check_by_hand, must, scores_with_nan,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +86,13 @@ fn caught(fault: Fault) {
     }
 }
 
+/// What `step` does to a state, but of o to its first channel alone.
+fn only_channel_0(state: &mut State, step: impl Fn(&mut State)) {
+    let before = state.o.clone();
+    step(state);
+    state.o.slice_mut(s![1..]).assign(&before.slice(s![1..]));
+}
+
 #[test]
 fn wrong_rescales() {
     type Rescale = fn(&mut State, f32);
@@ -100,9 +107,14 @@ fn wrong_rescales() {
         state.rescale(m);
         state.m = old;
     };
-    for (name, rescale) in
-        [("inverse", inverse), ("o forgotten", o_forgotten), ("l forgotten", l_forgotten), ("m lost", m_not_stored)]
-    {
+    let channel_0: Rescale = |state, m| only_channel_0(state, |state| state.rescale(m));
+    for (name, rescale) in [
+        ("inverse", inverse),
+        ("o forgotten", o_forgotten),
+        ("l forgotten", l_forgotten),
+        ("m lost", m_not_stored),
+        ("channel 0 only", channel_0),
+    ] {
         assert_caught(name, 200, (keys(), 0u8..5), |(keys, rise)| {
             rescale_changes_the_reference_alone(rescale, &keys, rise.into())
         });
@@ -140,6 +152,7 @@ fn wrong_pushes() {
         ("not rescaled", not_rescaled),
         ("value not weighed", value_not_weighed),
         ("m is the last score", last_score),
+        ("channel 0 only", |state, s, v| only_channel_0(state, |state| state.push(s, v))),
     ] {
         assert_caught(name, 200, (keys(), keys()), |(keys, more)| match more.first() {
             Some(&key) => push_adds_one_key(push, &keys, key),
@@ -162,12 +175,25 @@ fn wrong_finishes() {
     let no_sink: Finish = |state, _| state.finish(f32::NEG_INFINITY);
     let no_maximum: Finish = |state, sink| (state.clone().finish(sink).0, state.l.ln());
     let not_divided: Finish = |state, sink| (state.o.clone(), state.finish(sink).1);
+    let channel_0: Finish = |mut state, sink| {
+        let mut o = state.o.clone();
+        state.o.slice_mut(s![1..]).fill(0.0);
+        let (finished, lse) = state.finish(sink);
+        o[0] = finished[0];
+        (o, lse)
+    };
+    let one_channel: Finish = |state, sink| {
+        let (o, lse) = state.finish(sink);
+        (o.slice(s![..1]).to_owned(), lse)
+    };
     for (name, finish) in [
         ("NaN when empty", nan_when_empty),
         ("sink in lse", sink_in_lse),
         ("no sink", no_sink),
         ("lse without m", no_maximum),
         ("not divided", not_divided),
+        ("channel 0 only", channel_0),
+        ("one channel", one_channel),
     ] {
         assert_caught(name, 200, (keys(), 0u8..3), |(keys, sink)| finish_divides_once(finish, &keys, sink.into()));
     }
@@ -193,9 +219,14 @@ fn wrong_merges() {
         state.l += b * other.l;
         state.o.scaled_add(b, &other.o);
     };
-    for (name, merge) in
-        [("averages", averages), ("no factor", no_factor), ("base two", base_two), ("own maximum", own_maximum)]
-    {
+    let channel_0: Merge = |state, other| only_channel_0(state, |state| state.merge(other));
+    for (name, merge) in [
+        ("averages", averages),
+        ("no factor", no_factor),
+        ("base two", base_two),
+        ("own maximum", own_maximum),
+        ("channel 0 only", channel_0),
+    ] {
         assert_caught(name, 200, (keys(), keys(), keys()), |(a, b, c)| merge_is_the_union(merge, [&a, &b, &c]));
     }
     for (name, merge) in [("own maximum", own_maximum), ("averages", averages)] {
@@ -262,13 +293,44 @@ fn wrong_partials() {
     };
     let nan_dropped: FromPartial =
         |o, lse| if lse.is_finite() { State::from_partial(o, lse) } else { State::empty(o.len()) };
+    let sum_of_weights: FromPartial = |o, lse| match State::from_partial(o, lse) {
+        state if state.l == 0.0 => state,
+        state => State { m: 0.0, l: lse.exp(), o: state.o * lse.exp() },
+    };
+    assert!(a_partial_keeps_o_and_lse(sum_of_weights, [3.0, -2.0], 1000.0).is_err());
     for (name, from_partial) in [
         ("infinite lse taken as it is", taken_as_it_is),
         ("+inf taken as it is", only_minus),
         ("l of 2", multiplied),
         ("NaN dropped", nan_dropped),
+        ("l = e^lse, which overflows", sum_of_weights),
+        ("one channel", |o, lse| State::from_partial(o.slice(s![..1]), lse)),
+        ("channel 0 only", |o, lse| {
+            let mut state = State::from_partial(o, lse);
+            state.o[1] = 0.0;
+            state
+        }),
     ] {
         assert_caught(name, 200, keys(), |keys| a_partial_is_its_row(from_partial, &keys));
+    }
+}
+
+/// A state may express a row in another way than the reference's.
+#[test]
+fn other_right_partials() {
+    type FromPartial = fn(ArrayView1<f32>, f32) -> State;
+    let nan_in_l: FromPartial = |o, lse| match lse.is_nan() {
+        true => State { m: 0.0, l: f32::NAN, o: o.to_owned() },
+        false => State::from_partial(o, lse),
+    };
+    let against_another_maximum: FromPartial = |o, lse| match State::from_partial(o, lse) {
+        state if state.l == 0.0 => state,
+        state => State { m: lse + 2.0, l: (-2f32).exp(), o: state.o * (-2f32).exp() },
+    };
+    for from_partial in [nan_in_l, against_another_maximum] {
+        for keys in [&[][..], &[(1.0, 3.0), (2.0, -2.0)], &[(1000.0, 1.0)]] {
+            must(a_partial_is_its_row(from_partial, keys));
+        }
     }
 }
 
@@ -288,6 +350,19 @@ fn wrong_streams() {
         head.visible(i).for_each(|j| state.push(head.score(q.dot(&k.row(j)), i, j), v.row(0)));
         state
     };
+    let scale_twice: Stream =
+        |head, i, q, k, v| subject::stream(&Head { scale: head.scale * head.scale, ..head.clone() }, i, q, k, v);
+    let no_cap: Stream = |head, i, q, k, v| subject::stream(&Head { softcap: 0.0, ..head.clone() }, i, q, k, v);
+    let no_alibi: Stream = |head, i, q, k, v| subject::stream(&Head { slope: None, ..head.clone() }, i, q, k, v);
+    let no_bias: Stream = |head, i, q, k, v| subject::stream(&Head { bias: None, ..head.clone() }, i, q, k, v);
+    for (name, stream) in
+        [("scale twice", scale_twice), ("no cap", no_cap), ("no ALiBi", no_alibi), ("no bias", no_bias)]
+    {
+        let by_hand =
+            || ByHand::scores_with_more().iter().try_for_each(|case| stream_sees_what_the_row_sees(stream, case));
+        assert!(by_hand().is_err(), "{name} passes by hand");
+        assert_caught(name, 200, testkit::by_hand(), |case| stream_sees_what_the_row_sees(stream, &case));
+    }
     for (name, stream) in
         [("unmasked", unmasked), ("last key missing", last_key_missing), ("always the first value", first_value)]
     {

@@ -166,7 +166,13 @@ fn wrong_updates() {
         fa1::update(s.view_mut(), o, l, m);
         s.rows_mut().into_iter().zip(hidden).filter(|(_, hidden)| *hidden).for_each(|(mut s, _)| s.fill(f32::NAN));
     };
+    let channel_0: Update = |s, mut o, l, m| {
+        let before = o.to_owned();
+        fa1::update(s, o.view_mut(), l, m);
+        o.slice_mut(s![.., 1..]).assign(&before.slice(s![.., 1..]));
+    };
     for (name, update) in [
+        ("channel 0 only", channel_0),
         ("o not multiplied back", not_multiplied_back),
         ("m not stored", m_not_stored),
         ("l not rescaled", l_not_rescaled),
@@ -222,10 +228,24 @@ struct Loops {
     keys_read_every_step: bool,
     state_not_read: bool,
     never_allocated: bool,
+    channel_0: bool,
+    scale_twice: bool,
+    no_cap: bool,
+    no_alibi: bool,
+    no_bias: bool,
 }
 
 /// Lines 2 to 15 with one thing otherwise.
 fn loops(one: &Head, blocks: Blocks, meter: &TrafficMeter, fault: Loops) -> Running {
+    let mut one = one.clone();
+    if fault.scale_twice {
+        one.scale *= one.scale;
+    }
+    if fault.no_cap {
+        one.softcap = 0.0;
+    }
+    one.slope = one.slope.filter(|_| !fault.no_alibi);
+    one.bias = one.bias.filter(|_| !fault.no_bias);
     let (n, d, d_v, e) = (one.q_len, one.d(), one.d_v(), one.q.dtype().size());
     let state = |rows: &Range<usize>| 4 * rows.len() * (d_v + 2);
     let mut running = Running::new(n, d_v);
@@ -257,6 +277,9 @@ fn loops(one: &Head, blocks: Blocks, meter: &TrafficMeter, fault: Loops) -> Runn
             meter.write(state(&rows));
         }
     }
+    if fault.channel_0 {
+        running.o.slice_mut(s![.., 1..]).fill(0.0);
+    }
     running
 }
 
@@ -271,7 +294,8 @@ fn loops_caught(name: &str, fault: Loops) {
 #[test]
 fn wrong_loops() {
     let right = |one: &Head, blocks: Blocks, meter: &TrafficMeter| loops(one, blocks, meter, Loops::default());
-    let case = ByHand { q: vec![1.0, 2.0], keys: vec![(1.0, 2.0), (2.0, 3.0), (0.0, 1.0)], causal: true };
+    let case =
+        ByHand { q: vec![1.0, 2.0], keys: vec![(1.0, 2.0), (2.0, 3.0), (0.0, 1.0)], causal: true, ..ByHand::default() };
     head_is_lines_2_to_15(right, &case, Blocks { rows: 1, keys: 2 }).unwrap();
     loops_caught("accumulator overwritten", Loops { overwritten: true, ..Loops::default() });
     loops_caught("grid rounded down", Loops { floored: true, ..Loops::default() });
@@ -279,6 +303,19 @@ fn wrong_loops() {
     loops_caught("keys read at every step", Loops { keys_read_every_step: true, ..Loops::default() });
     loops_caught("o, l and m not read", Loops { state_not_read: true, ..Loops::default() });
     loops_caught("never allocated", Loops { never_allocated: true, ..Loops::default() });
+    loops_caught("channel 0 only", Loops { channel_0: true, ..Loops::default() });
+    for (name, fault) in [
+        ("scale twice", Loops { scale_twice: true, ..Loops::default() }),
+        ("no cap", Loops { no_cap: true, ..Loops::default() }),
+        ("no ALiBi", Loops { no_alibi: true, ..Loops::default() }),
+        ("no bias", Loops { no_bias: true, ..Loops::default() }),
+    ] {
+        let head = |one: &Head, blocks: Blocks, meter: &TrafficMeter| loops(one, blocks, meter, fault);
+        let blocks = Blocks { rows: 1, keys: 2 };
+        let by_hand = ByHand::scores_with_more().iter().try_for_each(|case| head_is_lines_2_to_15(head, case, blocks));
+        assert!(by_hand.is_err(), "{name} passes by hand");
+        loops_caught(name, fault);
+    }
 }
 
 #[test]
@@ -306,7 +343,12 @@ fn wrong_finishes() {
         meter.allocate(4 * running.l.len() * (one.d_v() + 2));
         fa1::finish(one, running, out, meter);
     };
+    let channel_0: Finish = |one, mut running, out, meter| {
+        running.o.slice_mut(s![.., 1..]).fill(0.0);
+        fa1::finish(one, running, out, meter);
+    };
     for (name, finish) in [
+        ("channel 0 only", channel_0),
         ("no sink", no_sink),
         ("divided again", divided_again),
         ("lse without m", no_maximum),

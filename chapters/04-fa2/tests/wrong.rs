@@ -16,8 +16,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use testkit::problems::problems;
 use testkit::{
-    Row, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan, check_by_hand,
-    must, rows, scores_with_nan, update_keeps_nan,
+    ByHand, Row, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan,
+    check_by_hand, must, rows, scores_with_nan, update_keeps_nan,
 };
 
 /// Rows and keys of a tile: small, so that every problem has several.
@@ -216,7 +216,13 @@ fn wrong_updates() {
         fa2::update(s.view_mut(), o, l.view_mut(), m);
         l.iter_mut().zip(s.rows()).for_each(|(l, s)| *l = s.sum());
     };
+    let channel_0: Update = |s, mut o, l, m| {
+        let before = o.to_owned();
+        fa2::update(s, o.view_mut(), l, m);
+        o.slice_mut(s![.., 1..]).assign(&before.slice(s![.., 1..]));
+    };
     for (name, update) in [
+        ("channel 0 only", channel_0),
         ("o not rescaled", o_not_rescaled),
         ("the inverse factor, as printed", as_printed),
         ("the tile's maximum alone", tile_maximum),
@@ -274,7 +280,31 @@ fn wrong_streams() {
         fa2::stream(head, rows, tiles, meter)
     };
     let uncounted: Stream = |head, rows, tiles, _| fa2::stream(head, rows, tiles, &NoMeter);
+    let scale_twice: Stream = |head, rows, tiles, meter| {
+        fa2::stream(&Head { scale: head.scale * head.scale, ..head.clone() }, rows, tiles, meter)
+    };
+    let no_cap: Stream =
+        |head, rows, tiles, meter| fa2::stream(&Head { softcap: 0.0, ..head.clone() }, rows, tiles, meter);
+    let no_alibi: Stream =
+        |head, rows, tiles, meter| fa2::stream(&Head { slope: None, ..head.clone() }, rows, tiles, meter);
+    let no_bias: Stream =
+        |head, rows, tiles, meter| fa2::stream(&Head { bias: None, ..head.clone() }, rows, tiles, meter);
+    for (name, stream) in
+        [("scale twice", scale_twice), ("no cap", no_cap), ("no ALiBi", no_alibi), ("no bias", no_bias)]
+    {
+        let by_hand = ByHand::scores_with_more().iter().try_for_each(|case| stream_is_lines_4_to_11(stream, case, 2));
+        assert!(by_hand.is_err(), "{name} passes by hand");
+        assert_caught(name, 200, (testkit::by_hand(), 1usize..4), |(case, tile)| {
+            stream_is_lines_4_to_11(stream, &case, tile)
+        });
+    }
+    let channel_0: Stream = |head, rows, tiles, meter| {
+        let mut states = fa2::stream(head, rows, tiles, meter);
+        states.iter_mut().for_each(|state| state.o[1] = 0.0);
+        states
+    };
     for (name, stream) in [
+        ("channel 0 only", channel_0),
         ("the last tile alone", last_tile_alone),
         ("unmasked", unmasked),
         ("all keys", all_keys),
@@ -303,7 +333,13 @@ fn wrong_merges() {
         whole.iter_mut().for_each(|state| *state = first.clone().expect("there is one"));
         whole
     };
+    let channel_0: Merge = |parts| {
+        let mut whole = fa2::merge(parts.clone());
+        whole.iter_mut().zip(parts.concat()).for_each(|(state, first)| state.o[1] = first.o[1]);
+        whole
+    };
     for (name, merge) in [
+        ("channel 0 only", channel_0),
         ("the first part alone", first_alone),
         ("concatenated", concatenated),
         ("summed against different maxima", summed),

@@ -189,8 +189,8 @@ pub(crate) struct CheckArgs {
     /// A hint for the first step that is not done; twice for a more pointed one, three times for the reference's place
     #[arg(long, action = clap::ArgAction::Count)]
     pub(crate) hint: u8,
-    /// Seconds that a chapter's tests may take once they are compiled
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    /// Seconds that a chapter's tests may take in all once they are compiled; one alone may take a twelfth, or 15 s
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub(crate) timeout: u64,
     /// Print one JSON object instead of the lines
     #[arg(long)]

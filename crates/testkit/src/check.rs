@@ -1,13 +1,13 @@
 //! The check that every rung must pass, as proptest wants it.
 
 use crate::problems::Spec;
-use crate::{Verdict, judge, judge_against};
+use crate::{Verdict, judge, judge_against, unwritten};
 use attention::{Attention, AttentionError, Output, Problem, TensorViewMut, oracle};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
 /// What lse memory holds before a rung writes it: no row of a test comes near.
-const LSE_CANARY: f32 = 1234.5;
+pub(crate) const LSE_CANARY: f32 = 1234.5;
 
 /// Runs a rung into memory that no right answer looks like (o all NaN), so that what it leaves unwritten shows.
 ///
@@ -56,6 +56,7 @@ fn run(rung: &dyn Attention, problem: &Problem) -> Result<Output, TestCaseError>
 }
 
 fn pass(rung: &str, against: &str, verdict: &Verdict) -> Result<(), TestCaseError> {
-    prop_assert!(verdict.passes(), "{rung} against {against}: {verdict}");
+    let left = unwritten(&[verdict.lse.found as f32], LSE_CANARY);
+    prop_assert!(verdict.passes(), "{rung} against {against}: {verdict}{left}");
     Ok(())
 }

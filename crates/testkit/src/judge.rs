@@ -59,7 +59,16 @@ impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, worst) = if self.o.ratio >= self.lse.ratio { ("o", &self.o) } else { ("lse", &self.lse) };
         let Worst { ratio, at, found, wanted, tolerance } = worst;
-        write!(f, "{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e} ({ratio:.3} of it)")
+        write!(f, "{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e}, off by {}", times(*ratio))
+    }
+}
+
+/// An error in words, from its ratio to the tolerance.
+fn times(ratio: f64) -> String {
+    match ratio {
+        f64::INFINITY => "more than any tolerance".into(),
+        ratio if ratio < 10.0 => format!("{ratio:.3} times the tolerance"),
+        ratio => format!("{ratio:.0} times the tolerance"),
     }
 }
 
@@ -187,9 +196,22 @@ fn error_ratio(found: f64, wanted: f64, tolerance: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rule, error_ratio};
+    use super::{Rule, Verdict, Worst, error_ratio};
     use attention::{DType, Options, Problem, oracle};
     use ndarray::{Array4, array};
+
+    #[test]
+    fn a_verdict_says_how_many_tolerances_it_is_off() {
+        for (ratio, words) in [
+            (15093.365, "off by 15093 times the tolerance"),
+            (0.5, "off by 0.500 times the tolerance"),
+            (f64::INFINITY, "off by more than any tolerance"),
+        ] {
+            let o = Worst { ratio, at: vec![0, 1], found: 2.0, wanted: 1.0, tolerance: 1e-6 };
+            let said = Verdict { o, ..Verdict::default() }.to_string();
+            assert!(said.ends_with(words), "{said}");
+        }
+    }
 
     /// Two keys of equal score 0 with values (3, inf) and (4, 1).
     #[test]

@@ -5,6 +5,7 @@
 //! one tile. [`assert_caught`] proves that a check rejects a wrong variant. [`pack`] reads conformance packs, [`files`]
 //! tensor files. None of it knows a rung: whoever judges hands one in.
 
+mod alone;
 mod by_hand;
 mod check;
 pub mod files;
@@ -16,7 +17,11 @@ pub mod problems;
 mod rows;
 mod wrong;
 
-pub use by_hand::{ByHand, RowTruth, by_hand, by_hand_with_nan, check_by_hand, close, config, must, scores_with_nan};
+pub use alone::alone;
+pub use by_hand::{
+    Also, ByHand, RowTruth, all_close, all_shown, by_hand, by_hand_with_nan, channels, check_by_hand, close, config,
+    must, scores_with_nan, shown, unwritten,
+};
 pub use check::{check, check_against, forward_on_canaries};
 pub use judge::{Verdict, Worst, judge, judge_against, worst};
 pub use layout::Layout;

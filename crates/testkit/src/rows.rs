@@ -1,6 +1,6 @@
 //! Rows that meet a tile of keys, and what a tiled rung must make of them.
 
-use crate::{RowTruth, close};
+use crate::{RowTruth, all_close, all_shown, close, shown};
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use proptest::prelude::*;
 
@@ -42,9 +42,9 @@ pub fn update_is_the_listings(
     let before: Vec<RowTruth> = rows.iter().map(|row| RowTruth::of(&row.before)).collect();
     // A row that has seen no key has l = 0, and nothing to divide.
     let share = |x: f64, row: &RowTruth| if row.l == 0.0 { 0.0 } else { x / divisor(row) };
-    let kept: Vec<f64> = before.iter().map(|row| share(row.o, row)).collect();
+    let kept: Vec<[f64; 2]> = before.iter().map(|row| row.o.map(|o| share(o, row))).collect();
     let mut s = Array2::from_shape_fn((rows.len(), rows[0].tile.len()), |(r, j)| rows[r].tile[j]);
-    let mut o = Array2::from_shape_fn((rows.len(), 1), |(r, _)| kept[r] as f32);
+    let mut o = Array2::from_shape_fn((rows.len(), 2), |(r, channel)| kept[r][channel] as f32);
     let mut l: Array1<f32> = before.iter().map(|row| row.l as f32).collect();
     let mut m: Array1<f32> = before.iter().map(|row| row.m as f32).collect();
     update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
@@ -52,15 +52,30 @@ pub fn update_is_the_listings(
         let tile: Vec<(f32, f32)> = row.tile.iter().map(|&s| (s, 0.0)).collect();
         let new = RowTruth::of(&[row.before.as_slice(), &tile].concat());
         let weights: Vec<f64> = row.tile.iter().map(|&s| share((f64::from(s) - new.m).exp(), &new)).collect();
-        let wanted_o = share(old.o * (old.m - new.m).exp(), &new);
-        let (rows, o_old, scores) = (rows.len(), kept[r], &row.tile);
-        let at = format!("row {r} of {rows}, before (m {}, l {}, o {o_old}), tile scores {scores:?}", old.m, old.l);
-        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], new.m);
-        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], new.l);
-        let found = s.row(r).to_vec();
-        let right = found.iter().zip(&weights).all(|(&p, &wanted)| close(p, wanted));
-        prop_assert!(right, "{at}: the weights are {found:?}, wanted {weights:?}");
-        prop_assert!(close(o[[r, 0]], wanted_o), "{at}: o, before P V is added, is {}, wanted {wanted_o}", o[[r, 0]]);
+        let wanted_o = old.o.map(|o| share(o * (old.m - new.m).exp(), &new));
+        let at = format!(
+            "row {r} of {}, before (m {}, l {}, o {:?}), tile scores {:?}",
+            rows.len(),
+            shown(old.m),
+            shown(old.l),
+            all_shown(&kept[r]),
+            row.tile
+        );
+        prop_assert!(close(m[r], new.m), "{at}: m is {}, wanted {}", m[r], shown(new.m));
+        prop_assert!(close(l[r], new.l), "{at}: l is {}, wanted {}", l[r], shown(new.l));
+        let (p, kept) = (s.row(r), o.row(r));
+        prop_assert!(
+            all_close(p, &weights),
+            "{at}: the weights are {:?}, wanted {:?}",
+            all_shown(p),
+            all_shown(&weights)
+        );
+        prop_assert!(
+            all_close(kept, &wanted_o),
+            "{at}: o, before P V is added, is {:?}, wanted {:?}",
+            all_shown(kept),
+            all_shown(&wanted_o)
+        );
     }
     Ok(())
 }
@@ -75,7 +90,7 @@ pub fn update_keeps_nan(
 ) -> Result<(), TestCaseError> {
     let before = RowTruth::of(&row.before);
     let mut s = Array2::from_shape_fn((1, row.tile.len()), |(_, j)| row.tile[j]);
-    let mut o = Array2::from_elem((1, 1), before.output() as f32);
+    let mut o = Array2::from_shape_fn((1, 2), |(_, channel)| before.output()[channel] as f32);
     let (mut l, mut m) = (Array1::from_elem(1, before.l as f32), Array1::from_elem(1, before.m as f32));
     update(s.view_mut(), o.view_mut(), l.view_mut(), m.view_mut());
     let weights = s.row(0).to_vec();
@@ -84,8 +99,8 @@ pub fn update_keeps_nan(
         kept,
         "a row before (m {}, l {}), tile scores {:?}: l is {} and the weights are {weights:?}; wanted NaN for l and for \
          the weight of each NaN score",
-        before.m,
-        before.l,
+        shown(before.m),
+        shown(before.l),
         row.tile,
         l[0]
     );

@@ -47,8 +47,21 @@ fn step_2_weights_by_hand() {
 
 #[test]
 fn step_3_scores_by_hand() {
-    let case = ByHand { q: vec![1.0, 2.0], keys: vec![(3.0, 0.0), (-1.0, 0.0)], causal: true };
+    let case = ByHand { q: vec![1.0, 2.0], keys: vec![(3.0, 0.0), (-1.0, 0.0)], causal: true, ..ByHand::default() };
     must(scores_are_products(scores, &case));
+}
+
+#[test]
+fn step_3_scores_with_more_than_a_product_by_hand() {
+    // A scale and a bias, then a soft cap, then ALiBi.
+    ByHand::scores_with_more().iter().for_each(|case| must(scores_are_products(scores, case)));
+}
+
+#[test]
+fn step_4_output_by_hand() {
+    // Weights 1, 2 and 3 on values 2, 3 and 6: 2 + 6 + 18 = 26.
+    let keys = vec![(0.0, 2.0), (0.0, 3.0), (0.0, 6.0)];
+    must(output_is_p_times_v(output, &ByHand { q: vec![0.0], keys, ..ByHand::default() }));
 }
 
 #[test]
@@ -114,7 +127,8 @@ proptest! {
     fn step_5_rung_moves_what_three_passes_move(spec in problems()) {
         the_meter_counts_three_passes(Naive::with_meter, &TrafficMeter::default(), &spec)?;
         let owned = spec.build();
-        prop_assert_eq!(subject::traffic(&owned.problem()), three_passes(&owned.problem()));
+        let (found, wanted) = (subject::traffic(&owned.problem()), three_passes(&owned.problem()));
+        prop_assert!(found == wanted, "traffic, which was given, predicts {found:?}, the three passes move {wanted:?}");
     }
 }
 
@@ -125,7 +139,8 @@ fn step_5_rung_ignores_a_hidden_value() {
 
 #[test]
 fn step_5_rung_of_a_nan_query_is_nan() {
-    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    let case =
+        ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false, ..ByHand::default() };
     must(check_by_hand(&Naive::default(), &case));
 }
 
@@ -146,6 +161,8 @@ fn step_5_rung_holds_two_matrices() {
         Naive::with_meter(&meter).forward(&problem).unwrap();
         meter.peak_extra()
     };
-    assert_eq!(peak(100), 2 * 4 * 100 * 100, "bytes for S and P of 100 rows and keys");
-    assert_eq!(peak(200), 4 * peak(100), "bytes for S and P of twice the rows and keys");
+    for n in [100, 200] {
+        let (found, wanted) = (peak(n), 2 * 4 * (n * n) as u64);
+        assert!(found == wanted, "S and P of {n} rows and keys take {wanted} bytes, and {found} are allocated");
+    }
 }

@@ -5,7 +5,7 @@ use attention::{Attention, Head, Problem, Traffic, TrafficMeter};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2};
 use proptest::prelude::*;
 use testkit::problems::Spec;
-use testkit::{ByHand, RowTruth, close};
+use testkit::{ByHand, RowTruth, all_close, all_shown, channels, close, shown, unwritten};
 
 /// What memory holds before a step fills it.
 const CANARY: f32 = 777.0;
@@ -47,6 +47,10 @@ fn truth(s: &[f32], sink: f32) -> (Vec<f64>, f64) {
     (p.collect(), row.lse())
 }
 
+fn with_sink(sink: f32) -> String {
+    if sink == f32::NEG_INFINITY { String::new() } else { format!(" with sink {sink}") }
+}
+
 /// p and lse of a row are the definition's.
 pub(crate) fn softmax_is_the_definition(
     softmax: impl Fn(ArrayView1<f32>, f32, ArrayViewMut1<f32>) -> f32,
@@ -56,12 +60,15 @@ pub(crate) fn softmax_is_the_definition(
     let mut p = Array1::from_elem(s.len(), CANARY);
     let lse = softmax(ArrayView1::from(s), sink, p.view_mut());
     let (wanted, wanted_lse) = truth(s, sink);
+    let at = format!("softmax of {s:?}{}", with_sink(sink));
     prop_assert!(
-        p.iter().zip(&wanted).all(|(&p, &wanted)| close(p, wanted)),
-        "softmax of {s:?} with sink {sink}: p is {:?}, wanted {wanted:?}",
-        p.to_vec()
+        all_close(&p, &wanted),
+        "{at}: p is {:?}, wanted {:?}{}",
+        all_shown(&p),
+        all_shown(&wanted),
+        unwritten(&p.to_vec(), CANARY)
     );
-    prop_assert!(close(lse, wanted_lse), "softmax of {s:?} with sink {sink}: lse is {lse}, wanted {wanted_lse}");
+    prop_assert!(close(lse, wanted_lse), "{at}: lse is {}, wanted {}", shown(lse), shown(wanted_lse));
     Ok(())
 }
 
@@ -74,8 +81,9 @@ pub(crate) fn a_nan_score_gives_nan(
     let lse = softmax(ArrayView1::from(s), f32::NEG_INFINITY, p.view_mut());
     prop_assert!(
         lse.is_nan() && s.iter().zip(&p).all(|(s, p)| !s.is_nan() || p.is_nan()),
-        "softmax of {s:?}: p is {:?} and lse {lse}, wanted NaN for lse and for the p of each NaN score",
-        p.to_vec()
+        "softmax of {s:?}: p is {:?} and lse {lse}, wanted NaN for lse and for the p of each NaN score{}",
+        all_shown(&p),
+        unwritten(&p.to_vec(), CANARY)
     );
     Ok(())
 }
@@ -118,15 +126,20 @@ pub(crate) fn weights_are_each_rows_softmax(
         let (wanted, wanted_lse) = truth(s, sink);
         let found = p.row(i).to_vec();
         prop_assert!(
-            found.iter().zip(&wanted).all(|(&p, &wanted)| close(p, wanted)) && close(lse[i], wanted_lse),
-            "row {i} has scores {s:?} and sink {sink}: p is {found:?} and lse {}, wanted {wanted:?} and {wanted_lse}",
-            lse[i]
+            all_close(&found, &wanted) && close(lse[i], wanted_lse),
+            "row {i} has scores {s:?}{}: p is {:?} and lse {}, wanted {:?} and {}{}",
+            with_sink(sink),
+            all_shown(&found),
+            shown(lse[i]),
+            all_shown(&wanted),
+            shown(wanted_lse),
+            unwritten(&found, CANARY)
         );
     }
     Ok(())
 }
 
-/// `S_ij = q_i k_j`, -inf where the key is hidden, whatever `s` held.
+/// `S_ij = scale q_i k_j` with all that the options add, -inf where the key is hidden, whatever `s` held.
 pub(crate) fn scores_are_products(
     scores: impl Fn(&Head, ArrayViewMut2<f32>),
     case: &ByHand,
@@ -135,8 +148,17 @@ pub(crate) fn scores_are_products(
     case.with(|problem| scores(&problem.head(0, 0), s.view_mut()));
     for ((i, j), &s) in s.indexed_iter() {
         let (q, k, wanted) = (case.q[i], case.keys[j].0, f64::from(case.score(i, j)));
-        let why = if case.sees(i, j) { "they are visible to each other" } else { "the causal mask hides the key" };
-        prop_assert!(close(s, wanted), "S[{i}, {j}] of q {q} and k {k} is {s}, wanted {wanted}: {why}");
+        let why = match case.sees(i, j) {
+            true => case.made(),
+            false => "; the causal mask hides the key".into(),
+        };
+        prop_assert!(
+            close(s, wanted),
+            "S[{i}, {j}] of q {q} and k {k} is {}, wanted {}{why}{}",
+            shown(s),
+            shown(wanted),
+            unwritten(&[s], CANARY)
+        );
     }
     Ok(())
 }
@@ -154,16 +176,18 @@ pub(crate) fn output_is_p_times_v(
         last.1 = f32::NAN;
     }
     let o = wild.with(|problem| output(&problem.head(0, 0), p.view()));
-    prop_assert!(o.dim() == (case.q.len(), 1), "o is {:?}, wanted [q_len, d_v] = {:?}", o.dim(), (case.q.len(), 1));
+    prop_assert!(o.dim() == (case.q.len(), 2), "o is {:?}, wanted [q_len, d_v] = {:?}", o.dim(), (case.q.len(), 2));
     for i in 0..case.q.len() {
         let seen: Vec<usize> = (0..case.keys.len()).filter(|&j| case.sees(i, j)).collect();
-        let wanted = seen.iter().fold(0.0, |sum, &j| sum + f64::from(p[[i, j]] * wild.keys[j].1));
-        let (p, v): (Vec<f32>, Vec<f32>) = seen.iter().map(|&j| (p[[i, j]], wild.keys[j].1)).unzip();
-        let found = o[[i, 0]];
-        let hides = wild.hides(i);
+        let (p, v): (Vec<f32>, Vec<[f32; 2]>) = seen.iter().map(|&j| (p[[i, j]], channels(wild.keys[j].1))).unzip();
+        let sum = |channel: usize| p.iter().zip(&v).fold(0.0, |sum, (p, v)| sum + f64::from(p * v[channel]));
+        let wanted = [sum(0), sum(1)];
         prop_assert!(
-            close(found, wanted),
-            "row {i} sees keys {seen:?}, with weights {p:?} on values {v:?}{hides}: o is {found}, wanted {wanted}"
+            all_close(o.row(i), &wanted),
+            "row {i} sees keys {seen:?}, with weights {p:?} on values {v:?}{}: o is {:?}, wanted {:?}",
+            wild.hides(i),
+            all_shown(o.row(i)),
+            all_shown(&wanted)
         );
     }
     Ok(())

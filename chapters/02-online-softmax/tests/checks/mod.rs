@@ -4,10 +4,12 @@ use crate::laws::*;
 use crate::subject::{self, OnlineSoftmax, State, stream};
 use attention::{Mask, TrafficMeter};
 use naive::{Naive, softmax};
-use ndarray::{Array1, Array2, array};
+use ndarray::{Array1, Array2, arr1};
 use proptest::prelude::*;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, by_hand, by_hand_with_nan, check_by_hand, close, must, scores_with_nan};
+use testkit::{
+    ByHand, all_close, all_shown, by_hand, by_hand_with_nan, channels, check_by_hand, close, must, scores_with_nan,
+};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 
@@ -21,10 +23,11 @@ fn whole(range: std::ops::RangeInclusive<i16>) -> impl Strategy<Value = f32> {
 #[test]
 fn step_1_rescale_by_hand() {
     // Against a maximum ln 2 higher, every weight is half of what it was.
-    let mut state = State { m: 0.0, l: 3.0, o: array![8.0] };
+    let mut state = State { m: 0.0, l: 3.0, o: arr1(&[8.0, -2.0]) };
+    let before = shown(&state);
     state.rescale(LN_2);
-    let right = close(state.m, LN_2.into()) && close(state.l, 1.5) && close(state.o[0], 4.0);
-    assert!(right, "(m 0, l 3, o [8]) against ln 2 gives {}, wanted (m {LN_2}, l 1.5, o [4])", shown(&state));
+    let right = close(state.m, LN_2.into()) && close(state.l, 1.5) && all_close(&state.o, &[4.0, -1.0]);
+    assert!(right, "{before} against ln 2 gives {}, wanted (m {LN_2}, l 1.5, o [4.0, -1.0])", shown(&state));
 }
 
 #[test]
@@ -53,7 +56,8 @@ fn step_2_push_of_a_nan_score_is_nan() {
 
 #[test]
 fn step_3_finish_by_hand() {
-    // Weights 1/2, 1/2 and 1 on values 3, 5 and 8: (4 + 8) / 2 = 6, and lse = 1 + ln 4.
+    // Weights 1/2, 1/2 and 1 on values 3, 5 and 8: (4 + 8) / 2 = 6, and lse = 1 + ln 4. A value's second channel is 1 less
+    // its first, so that of o is 1 - 6.
     must(finish_divides_once(State::finish, &[(1.0, 3.0), (1.0, 5.0), (1.0 + LN_2, 8.0)], NO_SINK));
 }
 
@@ -75,9 +79,43 @@ fn step_4_merge_by_hand() {
 }
 
 #[test]
+fn step_4_merge_of_three_states_by_hand() {
+    // The largest score lies in the second state: the first shrinks by e^-2, the third by e^-1.
+    must(merge_is_the_union(State::merge, [&[(1.0, 3.0), (0.0, -2.0)], &[(3.0, 6.0)], &[(2.0, 1.0)]]));
+}
+
+#[test]
+fn step_5_from_partial_by_hand() {
+    must(a_partial_keeps_o_and_lse(State::from_partial, [3.0, -2.0], 0.5));
+}
+
+#[test]
+fn step_5_from_partial_of_a_large_lse_by_hand() {
+    // e^1000 is infinite in f32.
+    must(a_partial_keeps_o_and_lse(State::from_partial, [3.0, -2.0], 1000.0));
+}
+
+#[test]
+fn step_5_from_partial_of_no_key_by_hand() {
+    must(a_partial_keeps_o_and_lse(State::from_partial, [f32::NAN; 2], f32::NEG_INFINITY));
+    must(a_partial_keeps_o_and_lse(State::from_partial, [3.0, -2.0], f32::INFINITY));
+}
+
+#[test]
+fn step_5_from_partial_of_a_nan_row_is_nan() {
+    must(a_partial_keeps_o_and_lse(State::from_partial, [f32::NAN; 2], f32::NAN));
+}
+
+#[test]
 fn step_6_stream_by_hand() {
-    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: true };
+    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: true, ..ByHand::default() };
     must(stream_sees_what_the_row_sees(stream, &case));
+}
+
+#[test]
+fn step_6_stream_of_scores_with_more_than_a_product_by_hand() {
+    // A scale and a bias, then a soft cap, then ALiBi.
+    ByHand::scores_with_more().iter().for_each(|case| must(stream_sees_what_the_row_sees(stream, case)));
 }
 
 proptest! {
@@ -131,26 +169,27 @@ proptest! {
     #[test]
     fn step_7_rung_pushes_to_the_softmax_of_three_passes(keys in keys()) {
         let s: Array1<f32> = keys.iter().map(|(s, _)| *s).collect();
-        let v = Array2::from_shape_fn((keys.len(), 1), |(j, _)| keys[j].1);
+        let v = Array2::from_shape_fn((keys.len(), 2), |(j, channel)| channels(keys[j].1)[channel]);
         let mut p = Array1::zeros(s.len());
         let wanted_lse = softmax(s.view(), NO_SINK, p.view_mut());
-        let wanted = p.dot(&v)[0];
-        let mut state = State::empty(1);
-        keys.iter().for_each(|&(s, v)| state.push(s, array![v].view()));
+        let wanted = p.dot(&v).mapv(f64::from).to_vec();
+        let mut state = State::empty(2);
+        keys.iter().for_each(|&(s, v)| state.push(s, value(v).view()));
         let (o, lse) = state.finish(NO_SINK);
         prop_assert!(close(lse, wanted_lse.into()), "lse is {lse}, and of three passes {wanted_lse}");
-        prop_assert!(close(o[0], wanted.into()), "o is {}, and of three passes {wanted}", o[0]);
+        prop_assert!(all_close(&o, &wanted), "o is {:?}, and of three passes {:?}", all_shown(&o), all_shown(&wanted));
     }
 
     #[test]
     fn step_7_rung_moves_lse_alone_by_a_constant(keys in keys(), constant in whole(-100..=100)) {
         let run = |constant: f32| {
-            let mut state = State::empty(1);
-            keys.iter().for_each(|&(s, v)| state.push(s + constant, array![v].view()));
+            let mut state = State::empty(2);
+            keys.iter().for_each(|&(s, v)| state.push(s + constant, value(v).view()));
             state.finish(NO_SINK)
         };
         let ((o, lse), (o_moved, lse_moved)) = (run(0.0), run(constant));
-        prop_assert!(close(o_moved[0], o[0].into()), "o is {o}, and with {constant} more on every score {o_moved}");
+        let right = all_close(&o_moved, &o.mapv(f64::from).to_vec());
+        prop_assert!(right, "o is {o}, and with {constant} more on every score {o_moved}");
         let wanted = f64::from(lse) + f64::from(constant);
         prop_assert!(close(lse_moved, wanted), "lse is {lse_moved} with {constant} more on every score, wanted {wanted}");
     }
@@ -184,21 +223,22 @@ proptest! {
     fn step_7_rung_moves_what_the_stream_moves(spec in problems()) {
         the_meter_counts_the_stream(OnlineSoftmax::with_meter, &TrafficMeter::default(), &spec)?;
         let owned = spec.build();
-        prop_assert_eq!(subject::traffic(&owned.problem()), one_pass(&owned.problem()));
+        let (found, wanted) = (subject::traffic(&owned.problem()), one_pass(&owned.problem()));
+        prop_assert!(found == wanted, "traffic, which was given, predicts {found:?}, the stream moves {wanted:?}");
     }
 }
 
 #[test]
 fn step_7_rung_on_six_scores_by_hand() {
     // e^(s - 3) of the scores ln 1, ln 2, ln 4, ln 8, ln 1, ln 4 against their maximum ln 8: 1/8, 1/4, 1/2, 1, 1/8, 1/2.
-    let mut state = State::empty(1);
+    let mut state = State::empty(2);
     for (s, v) in [(1f32, 1.0), (2.0, 2.0), (4.0, 3.0), (8.0, 4.0), (1.0, 5.0), (4.0, 6.0)] {
-        state.push(s.ln(), array![v].view());
+        state.push(s.ln(), value(v).view());
     }
     assert!(close(state.m, 8f64.ln()), "m is {}, wanted ln 8", state.m);
     assert!(close(state.l, 2.5), "l is {}, wanted 2.5", state.l);
     let (o, lse) = state.finish(NO_SINK);
-    assert!(close(o[0], 3.9), "o is {}, wanted 3.9", o[0]);
+    assert!(all_close(&o, &[3.9, -2.9]), "o is {o}, wanted [3.9, -2.9]");
     assert!(close(lse, 20f64.ln()), "lse is {lse}, wanted ln 20");
 }
 
@@ -209,7 +249,8 @@ fn step_7_rung_ignores_a_hidden_value() {
 
 #[test]
 fn step_7_rung_of_a_nan_query_is_nan() {
-    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    let case =
+        ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false, ..ByHand::default() };
     must(check_by_hand(&OnlineSoftmax::default(), &case));
 }
 

@@ -3,10 +3,10 @@
 
 use crate::subject::State;
 use attention::{Attention, Head, Problem, Traffic, TrafficMeter};
-use ndarray::{Array1, ArrayView1, ArrayView2, array};
+use ndarray::{Array1, ArrayView1, ArrayView2, arr1};
 use proptest::prelude::*;
 use testkit::problems::Spec;
-use testkit::{ByHand, RowTruth, close};
+use testkit::{ByHand, RowTruth, all_close, all_shown, channels, close};
 
 /// Scores with a value each. A state over them is worked out in f64, so that a law needs no other step.
 pub(crate) type Keys = Vec<(f32, f32)>;
@@ -27,28 +27,48 @@ pub(crate) fn keys() -> impl Strategy<Value = Keys> {
 /// The state over keys, by the definition.
 pub(crate) fn state(keys: &[(f32, f32)]) -> State {
     let RowTruth { m, l, o } = RowTruth::of(keys);
-    State { m: m as f32, l: l as f32, o: array![o as f32] }
+    State { m: m as f32, l: l as f32, o: arr1(&o.map(|o| o as f32)) }
+}
+
+/// A value of two channels.
+pub(crate) fn value(v: f32) -> Array1<f32> {
+    arr1(&channels(v))
+}
+
+/// Both channels NaN.
+fn nan() -> Array1<f32> {
+    Array1::from_elem(2, f32::NAN)
 }
 
 /// The state in words, as all messages show it.
 pub(crate) fn shown(state: &State) -> String {
-    format!("(m {}, l {}, o {})", state.m, state.l, state.o)
+    format!("(m {}, l {}, o {:?})", testkit::shown(state.m), testkit::shown(state.l), all_shown(&state.o))
 }
 
-/// Fails unless `found` is (m, l, o) of `wanted`.
-fn same(what: &str, found: &State, wanted: RowTruth) -> Result<(), TestCaseError> {
-    let RowTruth { m, l, o } = wanted;
-    let right = close(found.m, m) && close(found.l, l) && found.o.len() == 1 && close(found.o[0], o);
-    prop_assert!(right, "{what}: {}, wanted (m {m}, l {l}, o [{o}])", shown(found));
+/// What a state should be, in the same words.
+fn wanted(RowTruth { m, l, o }: RowTruth) -> String {
+    format!("(m {}, l {}, o {:?})", testkit::shown(m), testkit::shown(l), all_shown(&o))
+}
+
+/// Fails unless `found` is (m, l, o) of `truth`.
+fn same(what: &str, found: &State, truth: RowTruth) -> Result<(), TestCaseError> {
+    let right = close(found.m, truth.m) && close(found.l, truth.l) && all_close(&found.o, &truth.o);
+    prop_assert!(right, "{what}: {}, wanted {}", shown(found), wanted(truth));
     Ok(())
 }
 
-/// Fails unless the two give the same row, however they express it.
+/// What a state says of its row, however it expresses it: o / l, and m + ln l.
+fn row(state: &State) -> (Vec<f64>, f64) {
+    let (m, l) = (f64::from(state.m), f64::from(state.l));
+    let o = state.o.iter().map(|&o| if l == 0.0 { 0.0 } else { f64::from(o) / l });
+    (o.collect(), m + l.ln())
+}
+
+/// Fails unless the two give the same row.
 fn same_row(what: &str, a: &State, b: &State) -> Result<(), TestCaseError> {
-    let row = |state: &State| RowTruth { m: state.m.into(), l: state.l.into(), o: state.o[0].into() };
-    let (a_row, b_row) = (row(a), row(b));
+    let ((a_o, a_lse), (b_o, b_lse)) = (row(a), row(b));
     prop_assert!(
-        close(a_row.output() as f32, b_row.output()) && close(a_row.lse() as f32, b_row.lse()),
+        all_close(&a_o.iter().map(|&o| o as f32).collect::<Vec<_>>(), &b_o) && close(a_lse as f32, b_lse),
         "{what}: {} and {} are not the same row",
         shown(a),
         shown(b)
@@ -68,7 +88,11 @@ pub(crate) fn rescale_changes_the_reference_alone(
     let before = shown(&found);
     rescale(&mut found, m);
     let factor = (old.m - f64::from(m)).exp();
-    same(&format!("{before} against {m}"), &found, RowTruth { m: m.into(), l: factor * old.l, o: factor * old.o })
+    same(
+        &format!("{before} against {m}"),
+        &found,
+        RowTruth { m: m.into(), l: factor * old.l, o: old.o.map(|o| factor * o) },
+    )
 }
 
 /// Pushing a key gives the state over the keys and that one.
@@ -81,9 +105,10 @@ pub(crate) fn push_adds_one_key(
     let before = shown(&found);
     // A hidden key's value must not be read: it may be anything.
     let v_stored = if s == f32::NEG_INFINITY { f32::NAN } else { v };
-    push(&mut found, s, array![v_stored].view());
+    push(&mut found, s, value(v_stored).view());
     let all = [keys, &[(s, v)]].concat();
-    same(&format!("{before} and a key with score {s} and value {v_stored}"), &found, RowTruth::of(&all))
+    let at = format!("{before} and a key with score {s} and value {:?}", channels(v_stored));
+    same(&at, &found, RowTruth::of(&all))
 }
 
 /// o divided by l with the sink in it, and `m + ln l`.
@@ -96,12 +121,16 @@ pub(crate) fn finish_divides_once(
     let before = state(keys);
     let (o, lse) = finish(before.clone(), sink);
     let share = if row.l == 0.0 { 0.0 } else { row.l / (row.l + (f64::from(sink) - row.m).exp()) };
-    let wanted = row.output() * share;
+    let wanted = row.output().map(|o| o * share);
+    let with = if sink == f32::NEG_INFINITY { String::new() } else { format!(" with sink {sink}") };
     prop_assert!(
-        o.len() == 1 && close(o[0], wanted) && close(lse, row.lse()),
-        "{} with sink {sink}: o is {o} and lse {lse}, wanted [{wanted}] and {}",
+        all_close(&o, &wanted) && close(lse, row.lse()),
+        "{}{with}: o is {:?} and lse {}, wanted {:?} and {}",
         shown(&before),
-        row.lse()
+        all_shown(&o),
+        testkit::shown(lse),
+        all_shown(&wanted),
+        testkit::shown(row.lse())
     );
     Ok(())
 }
@@ -131,10 +160,10 @@ pub(crate) fn empty_is_the_identity(
     merge: impl Fn(&mut State, &State),
     keys: &[(f32, f32)],
 ) -> Result<(), TestCaseError> {
-    let nan = State { m: f32::NAN, l: 1.0, o: array![f32::NAN] };
+    let nan = State { m: f32::NAN, l: 1.0, o: nan() };
     for side in [state(keys), nan] {
-        let (mut right, mut left) = (side.clone(), State::empty(1));
-        merge(&mut right, &State::empty(1));
+        let (mut right, mut left) = (side.clone(), State::empty(2));
+        merge(&mut right, &State::empty(2));
         merge(&mut left, &side);
         same_row("the state merged with an empty one, and before", &right, &side)?;
         same_row("an empty state merged with it, and it alone", &left, &side)?;
@@ -144,7 +173,14 @@ pub(crate) fn empty_is_the_identity(
 
 /// What a row may know after a NaN score: l and o are NaN, and m is what comparisons with NaN left there.
 fn nan_states() -> [State; 3] {
-    [f32::NEG_INFINITY, 1.0, f32::NAN].map(|m| State { m, l: f32::NAN, o: array![f32::NAN] })
+    [f32::NEG_INFINITY, 1.0, f32::NAN].map(|m| State { m, l: f32::NAN, o: nan() })
+}
+
+/// Fails unless l and all of o are NaN.
+fn is_nan(what: &str, found: &State) -> Result<(), TestCaseError> {
+    let nan = found.l.is_nan() && all_close(&found.o, &[f64::NAN; 2]);
+    prop_assert!(nan, "{what}: {}, wanted NaN for l and o", shown(found));
+    Ok(())
 }
 
 /// A NaN score makes the state NaN, whatever it held, and no key after it makes it a number again.
@@ -154,10 +190,9 @@ pub(crate) fn push_keeps_nan(
     s: f32,
 ) -> Result<(), TestCaseError> {
     let pushed = |mut found: State, s: f32| {
-        let at = format!("{} and a key with score {s} and value 1", shown(&found));
-        push(&mut found, s, array![1.0].view());
-        prop_assert!(found.l.is_nan() && found.o[0].is_nan(), "{at}: {}, wanted NaN for l and o", shown(&found));
-        Ok(())
+        let at = format!("{} and a key with score {s} and value {:?}", shown(&found), channels(1.0));
+        push(&mut found, s, value(1.0).view());
+        is_nan(&at, &found)
     };
     pushed(state(keys), f32::NAN)?;
     nan_states().into_iter().try_for_each(|nan| pushed(nan, s))
@@ -167,7 +202,8 @@ pub(crate) fn push_keeps_nan(
 pub(crate) fn finish_keeps_nan(finish: impl Fn(State, f32) -> (Array1<f32>, f32)) -> Result<(), TestCaseError> {
     for nan in nan_states() {
         let (o, lse) = finish(nan.clone(), f32::NEG_INFINITY);
-        prop_assert!(o[0].is_nan() && lse.is_nan(), "{}: o is {o} and lse {lse}, wanted NaN", shown(&nan));
+        let right = all_close(&o, &[f64::NAN; 2]) && lse.is_nan();
+        prop_assert!(right, "{}: o is {:?} and lse {lse}, wanted NaN", shown(&nan), all_shown(&o));
     }
     Ok(())
 }
@@ -178,7 +214,7 @@ pub(crate) fn merge_keeps_nan(merge: impl Fn(&mut State, &State), keys: &[(f32, 
         for (mut found, other) in [(nan.clone(), state(keys)), (state(keys), nan)] {
             let at = format!("{} merged with {}", shown(&found), shown(&other));
             merge(&mut found, &other);
-            prop_assert!(found.l.is_nan() && found.o[0].is_nan(), "{at}: {}, wanted NaN for l and o", shown(&found));
+            is_nan(&at, &found)?;
         }
     }
     Ok(())
@@ -190,33 +226,50 @@ pub(crate) fn a_row_with_nan_is_nan(
     finish: impl Fn(State, f32) -> (Array1<f32>, f32),
     scores: &[f32],
 ) -> Result<(), TestCaseError> {
-    let mut state = State::empty(1);
-    scores.iter().for_each(|&s| push(&mut state, s, array![1.0].view()));
+    let mut state = State::empty(2);
+    scores.iter().for_each(|&s| push(&mut state, s, value(1.0).view()));
     let (o, lse) = finish(state, f32::NEG_INFINITY);
-    prop_assert!(o[0].is_nan() && lse.is_nan(), "scores {scores:?}: o is {o} and lse {lse}, wanted NaN");
+    let right = all_close(&o, &[f64::NAN; 2]) && lse.is_nan();
+    prop_assert!(right, "scores {scores:?}: o is {:?} and lse {lse}, wanted NaN", all_shown(&o));
     Ok(())
 }
 
-/// A partial result is the row that it came from; an infinite lse is no key, whatever o holds.
+/// A partial result keeps its o and its lse: o / l and m + ln l of the state are those, NaN as well. An infinite lse is no
+/// key, whatever o holds.
+pub(crate) fn a_partial_keeps_o_and_lse(
+    from_partial: impl Fn(ArrayView1<f32>, f32) -> State,
+    o: [f32; 2],
+    lse: f32,
+) -> Result<(), TestCaseError> {
+    let found = from_partial(arr1(&o).view(), lse);
+    let at = format!("the partial (o {:?}, lse {}) gives {}", all_shown(&o), testkit::shown(lse), shown(&found));
+    if lse.is_infinite() {
+        prop_assert!(found == State::empty(2), "{at}: it saw no key, wanted {}", shown(&State::empty(2)));
+        return Ok(());
+    }
+    let (found_o, found_lse) = row(&found);
+    let found_o: Vec<f32> = found_o.into_iter().map(|o| o as f32).collect();
+    prop_assert!(
+        all_close(&found_o, &o.map(f64::from)) && close(found_lse as f32, lse.into()),
+        "{at}, whose o / l is {:?} and m + ln l {}: wanted those of the partial",
+        all_shown(&found_o),
+        testkit::shown(found_lse)
+    );
+    Ok(())
+}
+
+/// A partial result is the row that it came from.
 pub(crate) fn a_partial_is_its_row(
     from_partial: impl Fn(ArrayView1<f32>, f32) -> State,
     keys: &[(f32, f32)],
 ) -> Result<(), TestCaseError> {
     let row = RowTruth::of(keys);
-    let (o, lse) = (row.output() as f32, row.lse() as f32);
-    let found = from_partial(array![o].view(), lse);
-    same_row(&format!("the partial (o {o}, lse {lse}) and its row"), &found, &state(keys))?;
+    let (o, lse) = (row.output().map(|o| o as f32), row.lse() as f32);
+    a_partial_keeps_o_and_lse(&from_partial, o, lse)?;
     for (garbage, lse) in [(f32::NAN, f32::NEG_INFINITY), (5.0, f32::INFINITY), (f32::INFINITY, f32::INFINITY)] {
-        let found = from_partial(array![garbage].view(), lse);
-        prop_assert!(
-            found == State::empty(1),
-            "the partial (o {garbage}, lse {lse}) saw no key: {}, wanted (m -inf, l 0, o [0])",
-            shown(&found)
-        );
+        a_partial_keeps_o_and_lse(&from_partial, [garbage; 2], lse)?;
     }
-    let nan = from_partial(array![f32::NAN].view(), f32::NAN);
-    prop_assert!(nan.m.is_nan() && nan.o[0].is_nan(), "a partial that is NaN stays NaN: {}", shown(&nan));
-    Ok(())
+    a_partial_keeps_o_and_lse(&from_partial, [f32::NAN; 2], f32::NAN)
 }
 
 /// Every row's state is that of the keys that it sees.

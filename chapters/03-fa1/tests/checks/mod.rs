@@ -4,16 +4,24 @@ use crate::laws::*;
 use crate::subject::{self, Blocks, Fa1, finish, head, traffic, update};
 use attention::{Attention, DEFAULT_FAST_MEMORY, NoMeter, Traffic, TrafficMeter};
 use online_softmax::OnlineSoftmax;
+use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::sample::select;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, Row, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan};
+use testkit::{
+    ByHand, Row, alone, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan,
+};
 
 const NO_SINK: f32 = f32::NEG_INFINITY;
 
 /// Fast memories from one row of 128 channels to the default.
 fn fast_memory() -> impl Strategy<Value = usize> {
     select(vec![16 * 128, 5000, 16 * 1024, DEFAULT_FAST_MEMORY])
+}
+
+/// Fast memories of one, two and three rows of two channels, and one of many.
+fn small_memory() -> impl Strategy<Value = usize> {
+    select(vec![32usize, 64, 96, 1024])
 }
 
 /// Tiles of one to three rows and keys.
@@ -42,7 +50,8 @@ fn step_1_fit_gives_the_block_sizes_of_line_1() {
         (16 * 64 + 15, 64, 1, 1),
     ] {
         let found = Blocks::fit(fast_memory, d);
-        assert_eq!(found, Ok(Blocks { rows, keys }), "M = {fast_memory} bytes, d = {d}");
+        let wanted = Ok(Blocks { rows, keys });
+        assert!(found == wanted, "M = {fast_memory} bytes, d = {d}: found {found:?}, wanted {wanted:?}");
     }
 }
 
@@ -56,6 +65,16 @@ fn step_2_update_by_hand() {
     // Before: two keys of score 0, so l = 2 and o = 6. The tile: one key of score ln 2, which weighs as much as both.
     let row = Row { before: vec![(0.0, 3.0), (0.0, 9.0)], tile: vec![2f32.ln()] };
     must(update_is_lines_10_to_13(update, &[row]));
+}
+
+#[test]
+fn step_2_update_of_rows_with_their_own_maxima_by_hand() {
+    // Row 0 sees its largest score in the tile, row 1 has seen it before: each has a maximum and a sum of its own.
+    let rows = [
+        Row { before: vec![(0.0, 3.0)], tile: vec![1.0, 2.0] },
+        Row { before: vec![(3.0, 6.0), (1.0, -1.0)], tile: vec![0.0, 2.0] },
+    ];
+    must(update_is_lines_10_to_13(update, &rows));
 }
 
 #[test]
@@ -74,8 +93,30 @@ fn step_2_update_of_a_nan_score_is_nan() {
 #[test]
 fn step_3_head_on_four_tiles_by_hand() {
     // Two rows and two keys in tiles of one: S = [[0, 0], [0, 1]].
-    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false };
+    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false, ..ByHand::default() };
     must(head_is_lines_2_to_15(head, &case, Blocks { rows: 1, keys: 1 }));
+}
+
+#[test]
+fn step_3_head_on_a_short_last_tile_by_hand() {
+    // Three rows and three keys in tiles of two: the last tile of each is one short.
+    let keys = vec![(1.0, 2.0), (2.0, 3.0), (0.0, 5.0)];
+    let case = ByHand { q: vec![1.0, -1.0, 2.0], keys, ..ByHand::default() };
+    must(head_is_lines_2_to_15(head, &case, Blocks { rows: 2, keys: 2 }));
+}
+
+#[test]
+fn step_3_head_on_scores_with_more_than_a_product_by_hand() {
+    // A scale and a bias, then a soft cap, then ALiBi.
+    for case in ByHand::scores_with_more() {
+        must(head_is_lines_2_to_15(head, &case, Blocks { rows: 1, keys: 2 }));
+    }
+}
+
+#[test]
+fn step_4_finish_by_hand() {
+    // Weights 1 and 3 on values 8 and 4: o is 5 and stays, and lse is ln 4 of row 0. Row 1 has a maximum of 2.
+    must(finish_is_one_more_pass(finish, &[vec![(0.0, 8.0), (3f32.ln(), 4.0)], vec![(2.0, 3.0)]], NO_SINK));
 }
 
 #[test]
@@ -94,7 +135,12 @@ fn step_5_traffic_by_hand() {
     // twice q 12 and o, l, m 36, and o, l, m once more. Written: o, l, m three times, then o and lse.
     let owned = Spec::plain(3, 3, 1).build();
     let found = traffic(&owned.problem(), 32).unwrap();
-    assert_eq!(found, Traffic { read: 24 + 2 * 48 + 36, written: 3 * 36 + 24 }, "3 rows, 3 keys, d = 1, M = 32 bytes");
+    let wanted = Traffic { read: 24 + 2 * 48 + 36, written: 3 * 36 + 24 };
+    assert!(
+        found == wanted,
+        "3 rows, 3 keys, d = 1, M = 32 bytes: found {found:?}, wanted {wanted:?} (bytes: q 4, o, l and m 12, the result 4 \
+         and lse 4 a row, k and v 8 a key)"
+    );
 }
 
 proptest! {
@@ -132,12 +178,12 @@ proptest! {
     }
 
     #[test]
-    fn step_6_rung_agrees_on_small_heads(case in by_hand(), fast_memory in select(vec![16usize, 32, 48, 1024])) {
+    fn step_6_rung_agrees_on_small_heads(case in by_hand(), fast_memory in small_memory()) {
         check_by_hand(&Fa1::new(fast_memory, NoMeter), &case)?;
     }
 
     #[test]
-    fn step_6_rung_is_nan_where_nan_is_seen(case in by_hand_with_nan(), fast_memory in select(vec![16usize, 32, 48, 1024])) {
+    fn step_6_rung_is_nan_where_nan_is_seen(case in by_hand_with_nan(), fast_memory in small_memory()) {
         check_by_hand(&Fa1::new(fast_memory, NoMeter), &case)?;
     }
 
@@ -164,7 +210,8 @@ fn step_6_rung_ignores_a_hidden_value() {
 
 #[test]
 fn step_6_rung_of_a_nan_query_is_nan() {
-    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    let case =
+        ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false, ..ByHand::default() };
     must(check_by_hand(&Fa1::default(), &case));
 }
 
@@ -172,10 +219,9 @@ fn step_6_rung_of_a_nan_query_is_nan() {
 fn step_6_rung_refuses_too_small_a_memory_and_says_how_much() {
     let owned = Spec { d: 8, ..Spec::plain(4, 4, 64) }.build();
     let error = Fa1::new(16 * 64 - 1, NoMeter).forward(&owned.problem()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "fast_memory: found 1023 bytes, wanted at least 1024 bytes, for one row of 64 channels of q, k, v and o"
-    );
+    let wanted =
+        "fast_memory: found 1023 bytes, wanted at least 1024 bytes, for one row of 64 channels of q, k, v and o";
+    assert!(error.to_string() == wanted, "the error is \"{error}\", wanted \"{wanted}\"");
 }
 
 #[test]
@@ -186,8 +232,34 @@ fn step_6_rung_has_linear_extra_memory() {
         Fa1::new(DEFAULT_FAST_MEMORY, &meter).forward(&owned.problem()).unwrap();
         meter.peak_extra()
     };
-    assert_eq!(peak(100), 100 * 4 * (8 + 2), "bytes of o, l and m of 100 rows of 8 channels");
-    assert_eq!(peak(400), 4 * peak(100), "bytes for four times the rows");
+    for n in [100, 400] {
+        let (found, wanted) = (peak(n), n as u64 * 4 * (8 + 2));
+        assert!(found == wanted, "o, l and m of {n} rows of 8 channels take {wanted} bytes, and {found} are allocated");
+    }
+}
+
+/// Counts the heap of this program, since a meter counts only what it is told.
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+#[test]
+fn step_6_rung_takes_no_heap_for_all_scores() {
+    let run = |n: usize| {
+        let owned = Spec::plain(n, n, 8).build();
+        let (problem, before) = (owned.problem(), HEAP.current_usage());
+        HEAP.reset_peak_usage();
+        Fa1::default().forward(&problem).unwrap();
+        HEAP.peak_usage() - before
+    };
+    // What is still to be written, or panics, does so here.
+    run(8);
+    let n = 2048;
+    let heap = alone("checks::step_6_rung_takes_no_heap_for_all_scores", || run(n));
+    let (most, all) = (n * n / 2, 4 * n * n);
+    assert!(
+        heap < most,
+        "{n} rows and keys of 8 channels take {heap} bytes of heap, wanted less than {most}: all of S would be {all}"
+    );
 }
 
 #[test]

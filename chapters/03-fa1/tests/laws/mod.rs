@@ -6,7 +6,7 @@ use attention::{Attention, AttentionError, Head, Options, Output, Problem, RowsM
 use ndarray::{Array2, Array4, ArrayViewMut1, ArrayViewMut2, array};
 use proptest::prelude::*;
 use testkit::problems::Spec;
-use testkit::{ByHand, Row, RowTruth, close, update_is_the_listings};
+use testkit::{ByHand, Row, RowTruth, all_close, all_shown, close, shown, update_is_the_listings};
 
 /// `B_c = floor(M / 4 d)`, `B_r = min(B_c, d)`: four tiles that fit, and an error that says how much is wanted.
 pub(crate) fn blocks_are_line_1(
@@ -49,38 +49,40 @@ pub(crate) fn head_is_lines_2_to_15(
     let Running { o, l, m } = case.with(|problem| head(&problem.head(0, 0), blocks, &meter));
     let (n, k) = (case.q.len(), case.keys.len());
     prop_assert!(
-        o.dim() == (n, 1) && l.len() == n && m.len() == n,
-        "o {:?}, l [{}], m [{}] for {n} rows",
+        o.dim() == (n, 2) && l.len() == n && m.len() == n,
+        "o {:?}, l [{}], m [{}] for {n} rows of 2 channels",
         o.dim(),
         l.len(),
         m.len()
     );
     for i in 0..n {
         let wanted = case.truth(i, 0..k);
-        let (found_o, at) = (o[[i, 0]], format!("{}, {blocks:?}", case.row(i)));
-        let right = close(m[i], wanted.m) && close(l[i], wanted.l) && close(found_o, wanted.output());
+        let (output, found_o) = (wanted.output(), o.row(i));
         prop_assert!(
-            right,
-            "{at}: (m {}, l {}, o {found_o}), wanted (m {}, l {}, o {})",
-            m[i],
-            l[i],
-            wanted.m,
-            wanted.l,
-            wanted.output()
+            close(m[i], wanted.m) && close(l[i], wanted.l) && all_close(found_o, &output),
+            "{}, {blocks:?}: (m {}, l {}, o {:?}), wanted (m {}, l {}, o {:?})",
+            case.row(i),
+            shown(m[i]),
+            shown(l[i]),
+            all_shown(found_o),
+            shown(wanted.m),
+            shown(wanted.l),
+            all_shown(&output)
         );
     }
-    // With one channel of 4 bytes: k and v are 8 bytes a key, q 4 a row, o, l and m together 12 a row.
+    // With d = 1 and d_v = 2, of 4 bytes: k and v are 12 bytes a key, q 4 a row, o, l and m together 16 a row.
     let passes = k.div_ceil(blocks.keys);
-    let wanted = Traffic { read: (8 * k + passes * n * (4 + 12)) as u64, written: (n * 12 + passes * n * 12) as u64 };
+    let wanted = Traffic { read: (12 * k + passes * n * (4 + 16)) as u64, written: (n * 16 + passes * n * 16) as u64 };
     let found = meter.traffic();
     prop_assert!(
         found == wanted,
-        "{n} rows, {k} keys, d = 1, {blocks:?}: the meter counts {found:?}, lines 2 to 15 move {wanted:?}"
+        "{n} rows, {k} keys, d = 1, d_v = 2, {blocks:?}: the meter counts {found:?}, lines 2 to 15 move {wanted:?} \
+         (bytes: q 4 and o, l and m 16 a row, k and v 12 a key)"
     );
     prop_assert!(
-        meter.peak_extra() == 12 * n as u64,
-        "o, l and m of {n} rows take {} bytes, and {} are allocated",
-        12 * n,
+        meter.peak_extra() == 16 * n as u64,
+        "o, l and m of {n} rows of 2 channels take {} bytes, and {} are allocated",
+        16 * n,
         meter.peak_extra()
     );
     Ok(())
@@ -97,37 +99,43 @@ pub(crate) fn finish_is_one_more_pass(
     let tensor = Array4::<f32>::zeros((1, 1, n, 1));
     let sinks = array![sink];
     let options = Options { sinks: Some(sinks.view()), ..Options::default() };
-    let problem = Problem::dense(tensor.view(), tensor.view(), tensor.view(), options)?;
+    let values = Array4::<f32>::zeros((1, 1, n, 2));
+    let problem = Problem::dense(tensor.view(), tensor.view(), values.view(), options)?;
     let running = Running {
-        o: Array2::from_shape_fn((n, 1), |(r, _)| rows[r].output() as f32),
+        o: Array2::from_shape_fn((n, 2), |(r, channel)| rows[r].output()[channel] as f32),
         l: rows.iter().map(|row| row.l as f32).collect(),
         m: rows.iter().map(|row| row.m as f32).collect(),
     };
     let meter = TrafficMeter::default();
-    attention::Meter::allocate(&meter, 12 * n);
+    attention::Meter::allocate(&meter, 16 * n);
     let mut output = Output::empty(&problem)?;
     finish(&problem.head(0, 0), running, &mut output.view_mut().heads(&problem)?[0], &meter);
     let o = output.o.view().to_f64();
     for (r, row) in rows.iter().enumerate() {
         let share = if row.l == 0.0 { 0.0 } else { row.l / (row.l + (f64::from(sink) - row.m).exp()) };
-        let (found, lse, wanted) = (o[[0, 0, r, 0]] as f32, output.lse[[0, 0, r]], row.output() * share);
+        let (found, lse) = ([0, 1].map(|channel| o[[0, 0, r, channel]] as f32), output.lse[[0, 0, r]]);
+        let wanted = row.output().map(|o| o * share);
+        let with = if sink == f32::NEG_INFINITY { String::new() } else { format!(" and sink {sink}") };
         prop_assert!(
-            close(found, wanted) && close(lse, row.lse()),
-            "row {r} has (m {}, l {}, o {}) and sink {sink}: o is {found} and lse {lse}, wanted {wanted} and {}",
-            row.m,
-            row.l,
-            row.output(),
-            row.lse()
+            all_close(&found, &wanted) && close(lse, row.lse()),
+            "row {r} has (m {}, l {}, o {:?}){with}: o is {:?} and lse {}, wanted {:?} and {}",
+            shown(row.m),
+            shown(row.l),
+            all_shown(&row.output()),
+            all_shown(&found),
+            shown(lse),
+            all_shown(&wanted),
+            shown(row.lse())
         );
     }
-    let wanted = Traffic { read: 12 * n as u64, written: 8 * n as u64 };
+    let (found, wanted) = (meter.traffic(), Traffic { read: 16 * n as u64, written: 12 * n as u64 });
     prop_assert!(
-        meter.traffic() == wanted,
-        "{n} rows of one channel: the meter counts {:?}, one pass moves {wanted:?}",
-        meter.traffic()
+        found == wanted,
+        "{n} rows of 2 channels: the meter counts {found:?}, one pass moves {wanted:?} (bytes a row: o, l and m 16 read, \
+         o 8 and lse 4 written)"
     );
-    attention::Meter::allocate(&meter, 12 * n);
-    prop_assert!(meter.peak_extra() == 12 * n as u64, "the memory of o, l and m is not released once");
+    attention::Meter::allocate(&meter, 16 * n);
+    prop_assert!(meter.peak_extra() == 16 * n as u64, "the memory of o, l and m is not released once");
     Ok(())
 }
 
@@ -136,17 +144,19 @@ pub(crate) fn finish_keeps_nan(
     finish: impl Fn(&Head, Running, &mut RowsMut, &TrafficMeter),
 ) -> Result<(), TestCaseError> {
     let tensor = Array4::<f32>::zeros((1, 1, 1, 1));
-    let problem = Problem::dense(tensor.view(), tensor.view(), tensor.view(), Options::default())?;
+    let values = Array4::<f32>::zeros((1, 1, 1, 2));
+    let problem = Problem::dense(tensor.view(), tensor.view(), values.view(), Options::default())?;
     for m in [f32::NEG_INFINITY, 1.0, f32::NAN] {
-        let running = Running { o: array![[f32::NAN]], l: array![f32::NAN], m: array![m] };
+        let running = Running { o: array![[f32::NAN, f32::NAN]], l: array![f32::NAN], m: array![m] };
         let meter = TrafficMeter::default();
-        attention::Meter::allocate(&meter, 12);
+        attention::Meter::allocate(&meter, 16);
         let mut output = Output::empty(&problem)?;
         finish(&problem.head(0, 0), running, &mut output.view_mut().heads(&problem)?[0], &meter);
-        let (o, lse) = (output.o.view().to_f64()[[0, 0, 0, 0]], output.lse[[0, 0, 0]]);
+        let (o, lse) = (output.o.view().to_f64(), output.lse[[0, 0, 0]]);
         prop_assert!(
-            o.is_nan() && lse.is_nan(),
-            "a row with (m {m}, l NaN, o NaN): o is {o} and lse {lse}, wanted NaN"
+            o.iter().all(|o| o.is_nan()) && lse.is_nan(),
+            "a row with (m {m}, l NaN, o NaN): o is {:?} and lse {lse}, wanted NaN",
+            all_shown(&o)
         );
     }
     Ok(())
@@ -173,6 +183,13 @@ pub(crate) fn line_by_line(problem: &Problem, blocks: Blocks) -> Traffic {
     Traffic { read: heads * read as u64, written: heads * written as u64 }
 }
 
+/// What a row and a key weigh, in words.
+fn bytes(problem: &Problem) -> String {
+    let (d, d_v, e) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let (state, kv, o) = (4 * (d_v + 2), e * (d + d_v), e * d_v);
+    format!(" (bytes: q {}, o, l and m {state}, the result {o} and lse 4 a row, k and v {kv} a key)", e * d)
+}
+
 /// The predicted traffic is the listing's, line by line.
 pub(crate) fn traffic_is_the_listings(
     traffic: impl Fn(&Problem, usize) -> Result<Traffic, AttentionError>,
@@ -189,7 +206,11 @@ pub(crate) fn traffic_is_the_listings(
     }
     let wanted = line_by_line(&problem, Blocks { rows: keys.min(d), keys });
     let found = traffic(&problem, fast_memory)?;
-    prop_assert!(found == wanted, "M = {fast_memory} bytes: predicted {found:?}, the listing moves {wanted:?}");
+    prop_assert!(
+        found == wanted,
+        "M = {fast_memory} bytes: predicted {found:?}, the listing moves {wanted:?}{}",
+        bytes(&problem)
+    );
     Ok(())
 }
 
@@ -206,6 +227,10 @@ pub(crate) fn the_meter_counts_the_listing<'m, R: Attention + 'm>(
     let d = problem.d().max(problem.d_v());
     let keys = fast_memory / 16 / d;
     let (found, wanted) = (meter.traffic(), line_by_line(&problem, Blocks { rows: keys.min(d), keys }));
-    prop_assert!(found == wanted, "M = {fast_memory} bytes: the meter counts {found:?}, the listing moves {wanted:?}");
+    prop_assert!(
+        found == wanted,
+        "M = {fast_memory} bytes: the meter counts {found:?}, the listing moves {wanted:?}{}",
+        bytes(&problem)
+    );
     Ok(())
 }

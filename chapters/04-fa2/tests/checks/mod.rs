@@ -6,15 +6,23 @@ use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Mask, NoMeter, Output, Problem, Traffic, TrafficMeter,
 };
 use fa1::Fa1;
+use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::num::NonZeroUsize;
 use testkit::problems::{Spec, problems};
-use testkit::{ByHand, Row, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan};
+use testkit::{
+    ByHand, Row, alone, by_hand, by_hand_with_nan, check_by_hand, must, rows, scores_with_nan, update_keeps_nan,
+};
 
 /// Fast memories from little more than one row and one key of 128 channels to the default.
 fn fast_memory() -> impl Strategy<Value = usize> {
     select(vec![4 * 520, 5000, 16 * 1024, DEFAULT_FAST_MEMORY])
+}
+
+/// Fast memories of one row and one key of one channel, with two of v; of two rows; of three rows and two keys; and of many.
+fn small_memory() -> impl Strategy<Value = usize> {
+    select(vec![28usize, 44, 96, 1024])
 }
 
 fn splits() -> impl Strategy<Value = NonZeroUsize> {
@@ -50,7 +58,8 @@ fn bits(output: &Output) -> (Vec<u64>, Vec<u32>) {
 fn step_1_fit_by_hand() {
     for (fast_memory, d, rows, keys) in [(100 * 1024, 64, 107, 50), (100 * 1024, 128, 68, 25), (36, 2, 1, 1)] {
         let found = Tiles::fit(fast_memory, d, d);
-        assert_eq!(found, Ok(Tiles { rows, keys }), "M = {fast_memory} bytes, d = d_v = {d}");
+        let wanted = Ok(Tiles { rows, keys });
+        assert!(found == wanted, "M = {fast_memory} bytes, d = d_v = {d}: found {found:?}, wanted {wanted:?}");
     }
 }
 
@@ -69,6 +78,16 @@ fn step_3_update_by_hand() {
 }
 
 #[test]
+fn step_3_update_of_rows_with_their_own_maxima_by_hand() {
+    // Row 0 sees its largest score in the tile, row 1 has seen it before: each has a maximum and a sum of its own.
+    let rows = [
+        Row { before: vec![(0.0, 3.0)], tile: vec![1.0, 2.0] },
+        Row { before: vec![(3.0, 6.0), (1.0, -1.0)], tile: vec![0.0, 2.0] },
+    ];
+    must(update_is_lines_9_and_10(update, &rows));
+}
+
+#[test]
 fn step_3_update_of_a_hidden_tile_changes_nothing() {
     let hidden = vec![f32::NEG_INFINITY; 2];
     must(update_is_lines_9_and_10(update, &[Row { before: vec![(1.0, 3.0)], tile: hidden.clone() }]));
@@ -83,8 +102,21 @@ fn step_3_update_of_a_nan_score_is_nan() {
 
 #[test]
 fn step_4_stream_by_hand() {
-    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false };
+    let case = ByHand { q: vec![0.0, 1.0], keys: vec![(0.0, 2.0), (1.0, 4.0)], causal: false, ..ByHand::default() };
     must(stream_is_lines_4_to_11(stream, &case, 1));
+}
+
+#[test]
+fn step_4_stream_of_three_keys_in_tiles_of_two_by_hand() {
+    let keys = vec![(1.0, 2.0), (2.0, 3.0), (0.0, 5.0)];
+    let case = ByHand { q: vec![1.0, -1.0], keys, ..ByHand::default() };
+    must(stream_is_lines_4_to_11(stream, &case, 2));
+}
+
+#[test]
+fn step_4_stream_of_scores_with_more_than_a_product_by_hand() {
+    // A scale and a bias, then a soft cap, then ALiBi.
+    ByHand::scores_with_more().iter().for_each(|case| must(stream_is_lines_4_to_11(stream, case, 2)));
 }
 
 #[test]
@@ -97,12 +129,30 @@ fn step_5_merge_by_hand() {
 fn step_6_traffic_by_hand() {
     // Four rows and five keys of one channel in F32; 36 bytes hold two rows and one key. Two row tiles: q 16 and twice
     // k and v 40 are read, o and lse 32 written. A causal mask hides the last two keys from the first row tile.
-    let moved = |mask| {
-        let owned = Spec { mask, ..Spec::plain(4, 5, 1) }.build();
-        predicted(&owned.problem(), 36, None).unwrap()
-    };
-    assert_eq!(moved(Mask::Full), Traffic { read: 16 + 2 * 40, written: 32 }, "4 rows, 5 keys, d = 1, M = 36 bytes");
-    assert_eq!(moved(Mask::Causal), Traffic { read: 16 + 24 + 40, written: 32 }, "the same under a causal mask");
+    must_move(Mask::Full, (4, 5), 36, Traffic { read: 16 + 2 * 40, written: 32 });
+    must_move(Mask::Causal, (4, 5), 36, Traffic { read: 16 + 24 + 40, written: 32 });
+}
+
+#[test]
+fn step_6_traffic_in_tiles_of_two_keys_by_hand() {
+    // 68 bytes hold three rows and two keys. Six rows and seven keys: two row tiles and four key tiles, the last of one
+    // key. Without a mask q 24 and twice k and v 56. A causal mask lets rows 0 to 2 see keys 0 to 3, two whole key tiles
+    // or 32 bytes, and rows 3 to 5 all keys. A window of one key before the row's own: rows 0 to 2 see keys 0 to 3, rows
+    // 3 to 5 keys 3 to 6, of which key 3 lies in a tile with key 2, so keys 2 to 6 are loaded.
+    must_move(Mask::Full, (6, 7), 68, Traffic { read: 24 + 2 * 56, written: 48 });
+    must_move(Mask::Causal, (6, 7), 68, Traffic { read: 24 + 32 + 56, written: 48 });
+    must_move(Mask::window(1, 0), (6, 7), 68, Traffic { read: 24 + 32 + 40, written: 48 });
+}
+
+/// Fails unless the traffic of one head of one channel in F32 is predicted so.
+fn must_move(mask: Mask, (rows, keys): (usize, usize), fast_memory: usize, wanted: Traffic) {
+    let owned = Spec { mask, ..Spec::plain(rows, keys, 1) }.build();
+    let found = predicted(&owned.problem(), fast_memory, None).unwrap();
+    assert!(
+        found == wanted,
+        "{rows} rows, {keys} keys, d = d_v = 1, M = {fast_memory} bytes, mask {mask:?}: found {found:?}, wanted {wanted:?} \
+         (bytes: q 4, o 4 and lse 4 a row, k and v 8 a key)"
+    );
 }
 
 proptest! {
@@ -146,13 +196,13 @@ proptest! {
     }
 
     #[test]
-    fn step_7_rung_agrees_on_small_heads(case in by_hand(), fast_memory in select(vec![20usize, 36, 80, 1024])) {
+    fn step_7_rung_agrees_on_small_heads(case in by_hand(), fast_memory in small_memory()) {
         check_by_hand(&Fa2::new(fast_memory, NoMeter), &case)?;
     }
 
     #[test]
     fn step_7_rung_is_nan_where_nan_is_seen(
-        case in by_hand_with_nan(), fast_memory in select(vec![20usize, 36, 80, 1024]), splits in prop::option::of(2usize..4),
+        case in by_hand_with_nan(), fast_memory in small_memory(), splits in prop::option::of(2usize..4),
     ) {
         check_by_hand(&fa2(fast_memory, NoMeter, splits), &case)?;
     }
@@ -199,7 +249,8 @@ fn step_7_rung_ignores_a_hidden_value() {
 
 #[test]
 fn step_7_rung_of_a_nan_query_is_nan() {
-    let case = ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false };
+    let case =
+        ByHand { q: vec![f32::NAN, 1.0], keys: vec![(1.0, 4.0), (2.0, 6.0)], causal: false, ..ByHand::default() };
     must(check_by_hand(&Fa2::default(), &case));
 }
 
@@ -212,6 +263,32 @@ fn step_7_rung_splits_long_keys_without_being_asked() {
     Fa2::new(DEFAULT_FAST_MEMORY, &meter).forward(&owned.problem()).unwrap();
     let unsplit = Fa2::default().with_splits(NonZeroUsize::MIN);
     assert!(meter.traffic().written > traffic(&owned.problem(), &unsplit).unwrap().written);
+}
+
+/// Counts the heap of this program, since a meter counts only what it is told.
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+#[test]
+fn step_7_rung_takes_no_heap_for_all_scores() {
+    let run = |n: usize| {
+        let owned = Spec::plain(n, n, 8).build();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let (problem, before) = (owned.problem(), HEAP.current_usage());
+        HEAP.reset_peak_usage();
+        pool.install(|| Fa2::default().forward(&problem)).unwrap();
+        HEAP.peak_usage() - before
+    };
+    // What is still to be written, or panics, does so here.
+    run(8);
+    let n = 2048;
+    let heap = alone("checks::step_7_rung_takes_no_heap_for_all_scores", || run(n));
+    let (most, all) = (n * n / 2, 4 * n * n);
+    assert!(
+        heap < most,
+        "{n} rows and keys of 8 channels take {heap} bytes of heap in 2 threads, wanted less than {most}: all of S would \
+         be {all}"
+    );
 }
 
 #[test]

@@ -3,12 +3,12 @@
 
 use crate::subject::Tiles;
 use attention::{Attention, AttentionError, Head, Problem, Traffic, TrafficMeter};
-use ndarray::{ArrayViewMut1, ArrayViewMut2, array};
+use ndarray::{ArrayViewMut1, ArrayViewMut2, arr1};
 use online_softmax::State;
 use proptest::prelude::*;
 use std::ops::Range;
 use testkit::problems::Spec;
-use testkit::{ByHand, Row, RowTruth, close, update_is_the_listings};
+use testkit::{ByHand, Row, RowTruth, all_close, all_shown, close, update_is_the_listings};
 
 /// Tiles that fill the memory and no more, with a quarter for k and v, and an error that says how much is wanted.
 pub(crate) fn tiles_fill_the_memory(
@@ -62,13 +62,14 @@ pub(crate) fn update_is_lines_9_and_10(
 
 /// The state in words, as all messages show it.
 fn shown(state: &State) -> String {
-    format!("(m {}, l {}, o {})", state.m, state.l, state.o)
+    format!("(m {}, l {}, o {:?})", testkit::shown(state.m), testkit::shown(state.l), all_shown(&state.o))
 }
 
 fn same(at: &str, found: &State, wanted: RowTruth) -> Result<(), TestCaseError> {
-    let right = close(found.m, wanted.m) && close(found.l, wanted.l) && close(found.o[0], wanted.o);
-    let found = shown(found);
-    prop_assert!(right, "{at}: {found}, wanted (m {}, l {}, o [{}])", wanted.m, wanted.l, wanted.o);
+    let RowTruth { m, l, o } = wanted;
+    let right = close(found.m, m) && close(found.l, l) && all_close(&found.o, &o);
+    let (found, m, l, o) = (shown(found), testkit::shown(m), testkit::shown(l), all_shown(&o));
+    prop_assert!(right, "{at}: {found}, wanted (m {m}, l {l}, o {o:?})");
     Ok(())
 }
 
@@ -90,11 +91,12 @@ pub(crate) fn stream_is_lines_4_to_11(
             for (i, state) in rows.clone().zip(&states) {
                 same(&format!("{}, key tiles {key_tiles:?}", case.row(i)), state, case.truth(i, from..k))?;
             }
-            let wanted = Traffic { read: (4 * rows.len() + 8 * (k - from)) as u64, written: 0 };
+            let wanted = Traffic { read: (4 * rows.len() + 12 * (k - from)) as u64, written: 0 };
             let found = meter.traffic();
             prop_assert!(
                 found == wanted,
-                "{} rows, key tiles {key_tiles:?}, d = 1: the meter counts {found:?}, lines 4 to 11 move {wanted:?}",
+                "{} rows, key tiles {key_tiles:?}, d = 1, d_v = 2: the meter counts {found:?}, lines 4 to 11 move \
+                 {wanted:?} (bytes: q 4 a row, k and v 12 a key, no o, l and m)",
                 rows.len()
             );
         }
@@ -109,7 +111,7 @@ pub(crate) fn merge_is_row_by_row(
 ) -> Result<(), TestCaseError> {
     let state = |keys: &[(f32, f32)]| {
         let RowTruth { m, l, o } = RowTruth::of(keys);
-        State { m: m as f32, l: l as f32, o: array![o as f32] }
+        State { m: m as f32, l: l as f32, o: arr1(&o.map(|o| o as f32)) }
     };
     let tile = |row: &Row| row.tile.iter().zip(1u8..).map(|(&s, v)| (s, f32::from(v))).collect::<Vec<_>>();
     let first: Vec<State> = rows.iter().map(|row| state(&row.before)).collect();
@@ -156,6 +158,13 @@ pub(crate) fn tile_by_tile(problem: &Problem, tiles: Tiles, splits: impl Fn(usiz
     Traffic { read: heads * read as u64, written: heads * written as u64 }
 }
 
+/// What a row and a key weigh, in words.
+fn bytes(problem: &Problem) -> String {
+    let (d, d_v, e) = (problem.d(), problem.d_v(), problem.dtype().size());
+    let (partial, kv, o) = (4 * (d_v + 2), e * (d + d_v), e * d_v);
+    format!(" (bytes: q {}, o {o}, lse 4 and a partial result {partial} a row, k and v {kv} a key)", e * d)
+}
+
 /// B_c from a quarter of the memory and B_r from the rest, as in step 1, or nothing where they do not fit.
 fn tiles(problem: &Problem, fast_memory: usize) -> Option<Tiles> {
     let (elements, channels) = (fast_memory / 4, problem.d() + problem.d_v());
@@ -186,7 +195,11 @@ pub(crate) fn traffic_is_the_listings(
         return Ok(());
     };
     let (found, wanted) = (traffic(&problem, fast_memory, asked)?, tile_by_tile(&problem, tiles, splits(tiles, asked)));
-    prop_assert!(found == wanted, "{tiles:?}, splits {asked:?}: predicted {found:?}, the listing moves {wanted:?}");
+    prop_assert!(
+        found == wanted,
+        "{tiles:?}, splits {asked:?}: predicted {found:?}, the listing moves {wanted:?}{}",
+        bytes(&problem)
+    );
     Ok(())
 }
 
@@ -205,7 +218,8 @@ pub(crate) fn the_meter_counts_the_listing(
     let (found, wanted) = (meter.traffic(), tile_by_tile(&problem, tiles, splits(tiles, asked)));
     prop_assert!(
         found == wanted,
-        "{tiles:?}, splits {asked:?}: the meter counts {found:?}, the listing moves {wanted:?}"
+        "{tiles:?}, splits {asked:?}: the meter counts {found:?}, the listing moves {wanted:?}{}",
+        bytes(&problem)
     );
     Ok(())
 }

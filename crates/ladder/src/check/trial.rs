@@ -2,10 +2,21 @@
 
 use super::process::{self, Ended};
 use super::repository::Chapter;
+use crate::memory;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// The least that one test may take; it is more where more time was allowed in all.
+const SHORTEST: Duration = Duration::from_secs(15);
+
+/// How many tests may loop without end before the time for all is up.
+const SHARES: u32 = 12;
+
+/// The least memory that a test may have. A test needs some ten MiB; what counts is the address space, in which every
+/// thread reserves more than it uses.
+const LEAST_MEMORY: u64 = 2 << 30;
 
 /// How a test stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +33,7 @@ pub(crate) enum State {
     Stopped,
     /// The whole program ended: an abort, a stack overflow, an exit.
     Ended,
-    /// The time was up before it began.
+    /// The time was up before it began, or an earlier test of its step came to no end.
     NotRun,
 }
 
@@ -74,7 +85,19 @@ pub(crate) fn all(program: &Path, chapter: &Chapter, deadline: Instant, limit: D
         .collect();
     ensure!(!tests.is_empty(), "{} has no tests to run", chapter.package);
     tests.sort_unstable();
-    tests.into_iter().map(|(_, _, path)| one(program, path, chapter, deadline, limit)).collect()
+    let run = Run { program, chapter, deadline, limit: SHORTEST.max(limit / SHARES), memory: most_memory() };
+    let mut trials: Vec<Trial> = Vec::new();
+    for (step, _, path) in tests {
+        // What loops in one test of a step mostly loops in the next one too, and the other steps want to be heard.
+        let endless = trials.iter().any(|trial| trial.step == step && trial.state == State::Stopped);
+        trials.push(run.one(path, endless)?);
+    }
+    Ok(trials)
+}
+
+/// Half of what the machine has left, so that a loop that fills a vector takes the test down and not the machine.
+fn most_memory() -> u64 {
+    LEAST_MEMORY.max(memory::available() / 2)
 }
 
 fn short(path: &str) -> &str {
@@ -87,28 +110,88 @@ fn step(name: &str) -> u32 {
     number.and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
 }
 
-fn one(program: &Path, path: &str, chapter: &Chapter, deadline: Instant, limit: Duration) -> Result<Trial> {
-    let name = short(path);
-    let mut trial =
-        Trial { name: name.into(), step: step(name), state: State::NotRun, said: String::new(), input: None, at: None };
-    if Instant::now() >= deadline {
-        trial.said = "the time was up before this test could begin".into();
-        return Ok(trial);
+/// How every test of a chapter is run.
+struct Run<'a> {
+    program: &'a Path,
+    chapter: &'a Chapter,
+    /// When the time for all of them is up.
+    deadline: Instant,
+    /// How long one may take.
+    limit: Duration,
+    /// How many bytes of address space one may have.
+    memory: u64,
+}
+
+impl Run<'_> {
+    fn one(&self, path: &str, endless: bool) -> Result<Trial> {
+        let (name, began) = (short(path), Instant::now());
+        let mut trial = Trial {
+            name: name.into(),
+            step: step(name),
+            state: State::NotRun,
+            said: String::new(),
+            input: None,
+            at: None,
+        };
+        if endless || began >= self.deadline {
+            trial.said = match endless {
+                true => "an earlier test of this step came to no end".into(),
+                false => "the time was up before this test could begin".into(),
+            };
+            return Ok(trial);
+        }
+        judge(&mut trial, &self.ended(path, began, "0")?, self.limit.min(self.deadline - began), self.memory);
+        // A panic in a library, or in code that was given, happened because of a line of the learner's: it is asked where.
+        let own = |at: &str| at.contains(&self.chapter.source()) || at.starts_with("src/");
+        if trial.state == State::Panicked && !trial.at.as_deref().is_some_and(own) {
+            let again = self.ended(path, Instant::now(), "1")?;
+            trial.at = called_at(&again.output, &self.chapter.source()).or(trial.at);
+        }
+        Ok(trial)
     }
-    let mut command = Command::new(program);
-    command.args([path, "--exact", "--nocapture"]).current_dir(chapter.root.join(&chapter.folder));
-    command.env("RUST_BACKTRACE", "0");
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        // The same code gives the same counterexample, so that one can work on it.
-        command.env("PROPTEST_RNG_SEED", "1");
+
+    fn ended(&self, path: &str, began: Instant, backtrace: &str) -> Result<Ended> {
+        let mut command = limited(self.program, self.memory);
+        command.args([path, "--exact", "--nocapture"]).current_dir(self.chapter.root.join(&self.chapter.folder));
+        command.env("RUST_BACKTRACE", backtrace);
+        if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+            // The same code gives the same counterexample, so that one can work on it.
+            command.env("PROPTEST_RNG_SEED", "1");
+        }
+        process::run(&mut command, self.deadline.min(began + self.limit)).with_context(|| format!("the test {path}"))
     }
-    let ended = process::run(&mut command, deadline).with_context(|| format!("the test {name}"))?;
-    judge(&mut trial, &ended, limit);
-    Ok(trial)
+}
+
+/// A call of `program` that may have `memory` bytes of address space, where a shell can see to that: on Linux. Elsewhere
+/// nothing limits it, and only the time does.
+fn limited(program: &Path, memory: u64) -> Command {
+    const SHELL: &str = "/bin/sh";
+    if !(cfg!(target_os = "linux") && Path::new(SHELL).is_file()) {
+        return Command::new(program);
+    }
+    let mut command = Command::new(SHELL);
+    command.args(["-c", "ulimit -v \"$1\" 2>/dev/null; shift; exec \"$@\"", "sh", &(memory >> 10).to_string()]);
+    // Each thread's allocator reserves address space by the 64 MiB, unless it has to share.
+    command.arg(program).env("MALLOC_ARENA_MAX", "2");
+    command
+}
+
+/// The innermost place in the learner's file on the way to the last panic, from a backtrace. A test runs in its chapter's
+/// folder, as from which some of the paths in a backtrace are written.
+fn called_at(output: &str, source: &str) -> Option<String> {
+    let here = source.rsplit_once("/src/").map(|(_, file)| format!("./src/{file}"))?;
+    let place = |line: &str| {
+        let place = line.trim_start().strip_prefix("at ")?;
+        let (_, line) = [source, &here].iter().find_map(|file| place.split_once(&format!("{file}:")))?;
+        Some(format!("{source}:{}", line.split(':').next()?))
+    };
+    // proptest panics once more in the end, in the test, when it tells what it found: no frame of that is the learner's.
+    let backtraces: Vec<&str> = output.split("stack backtrace:").skip(1).collect();
+    backtraces.iter().rev().find_map(|frames| frames.lines().find_map(place))
 }
 
 /// Reads the verdict off what a test printed and how it ended.
-fn judge(trial: &mut Trial, ended: &Ended, limit: Duration) {
+fn judge(trial: &mut Trial, ended: &Ended, limit: Duration, memory: u64) {
     let Some(status) = ended.status else {
         trial.state = State::Stopped;
         trial.said = format!(
@@ -129,6 +212,11 @@ fn judge(trial: &mut Trial, ended: &Ended, limit: Duration) {
             trial.state = State::Ended;
             trial.said = if ended.output.contains("has overflowed its stack") {
                 "the stack overflowed: a function that calls itself without end?".into()
+            } else if ended.output.contains("memory allocation of ") {
+                format!(
+                    "it asked for more than {} GiB of memory: a loop that fills a vector without end?",
+                    memory >> 30
+                )
             } else {
                 format!("the program ended in the middle of the test ({status}): a call of exit or abort?")
             };
@@ -145,8 +233,15 @@ struct Panic<'a> {
 fn panics(output: &str) -> Vec<Panic<'_>> {
     let one = |entry| {
         let (at, rest): (&str, &str) = str::split_once(entry, '\n')?;
-        let ends =
-            ["\nnote: run with", "\nthread '", "\ntest result:", "\nfailures:", "\ntest checks::", "\nproptest: "];
+        let ends = [
+            "\nnote: run with",
+            "\nstack backtrace:",
+            "\nthread '",
+            "\ntest result:",
+            "\nfailures:",
+            "\ntest checks::",
+            "\nproptest: ",
+        ];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
         Some(Panic { at: at.trim_end_matches(':'), said: rest[..end].trim() })
     };

@@ -66,7 +66,8 @@ pub(crate) fn chapter(report: &Report) -> String {
         let waits = report.waits(step.number);
         let state = if waits { "waits for the steps above" } else { stands(report.state(step.number)) };
         let passed = report.trials(step.number).filter(|trial| trial.state == State::Passed).count();
-        let line = format!("  step {}  {:width$}  {passed} of {tests} tests  {state}", step.number, step.title);
+        let unit = if tests == 1 { "test" } else { "tests" };
+        let line = format!("  step {}  {:width$}  {passed} of {tests} {unit:5}  {state}", step.number, step.title);
         text.push_str(line.trim_end());
         text.push('\n');
     }
@@ -129,6 +130,15 @@ pub(crate) fn hint(reports: &[Report], level: usize) -> String {
         return "Nothing is left to hint at: everything passes.".into();
     };
     let number = report.chapter.number;
+    if let Err(error) = &report.outcome {
+        let at = error.at.as_deref().map_or(String::new(), |at| format!(", at {at}"));
+        return format!(
+            "Chapter {number} does not compile yet, so that nobody can tell which of its steps is next. The first error{at}: \
+             {}.\n\nMend that, then ask again; {} shows more of it.",
+            error.message,
+            command(number, 0)
+        );
+    }
     let level = level.clamp(1, step.hints.len().max(1));
     let hint = step.hints.get(level - 1).map_or("There is no hint for this step.", String::as_str);
     let mut text = format!("Chapter {number}, step {}, {}.\n\n{hint}", step.number, step.title);
@@ -141,6 +151,7 @@ pub(crate) fn hint(reports: &[Report], level: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::build::CompileError;
     use crate::check::repository::Chapter;
 
     /// Chapter 1 with three steps, of which the last is the whole rung, and the todo that each one's test met.
@@ -184,6 +195,31 @@ mod tests {
         assert!(hint(&reports, 1).ends_with("More: cargo run --release -- check 1 --hint --hint"));
         let all = [shown, overview(&reports), hint(&reports, 1), hint(&reports, 2), hint(&reports, 3)].join("\n");
         assert!(!all.contains("ladder check"), "{all}");
+    }
+
+    #[test]
+    fn one_test_is_not_tests() {
+        let mut one = report([None, Some("step 2, output"), None]);
+        let shown = chapter(&one);
+        assert!(shown.contains("1 of 1 test   done") && !shown.contains("1 tests"), "{shown}");
+        let again = one.outcome.as_ref().unwrap()[0].clone();
+        one.outcome.as_mut().unwrap().push(again);
+        assert!(chapter(&one).contains("2 of 2 tests  done"), "{}", chapter(&one));
+    }
+
+    #[test]
+    fn a_hint_on_code_that_does_not_compile_says_so() {
+        let error = CompileError {
+            message: "mismatched types".into(),
+            at: Some("chapters/01-naive/src/lib.rs:7".into()),
+            rendered: String::new(),
+        };
+        let broken = Report { outcome: Err(error), ..report([None; 3]) };
+        let said = hint(&[broken], 1);
+        for part in ["does not compile yet", "chapters/01-naive/src/lib.rs:7: mismatched types", "-- check 1 shows"] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        assert!(!said.contains("One."), "{said}");
     }
 
     #[test]

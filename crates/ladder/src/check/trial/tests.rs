@@ -19,7 +19,7 @@ fn judged(output: &str, status: Option<ExitStatus>) -> Trial {
         input: None,
         at: None,
     };
-    judge(&mut trial, &Ended { status, output: output.into() }, Duration::from_secs(60));
+    judge(&mut trial, &Ended { status, output: output.into() }, Duration::from_secs(15), 2 << 30);
     trial
 }
 
@@ -102,9 +102,50 @@ fn a_panic_of_the_code_is_told_with_its_own_place() {
 #[test]
 fn loops_aborts_and_stack_overflows_are_told_apart() {
     let stopped = judged("dots......", None);
-    assert!(stopped.state == State::Stopped && stopped.said.contains("60 s"), "{}", stopped.said);
+    assert!(stopped.state == State::Stopped && stopped.said.contains("15 s"), "{}", stopped.said);
     let overflow = judged("\nthread 'x' has overflowed its stack\nfatal runtime error\n", Some(status(false)));
     assert!(overflow.state == State::Ended && overflow.said.contains("stack overflowed"), "{}", overflow.said);
+    let filled = judged("memory allocation of 4294967296 bytes failed\n", Some(status(false)));
+    assert!(filled.state == State::Ended && filled.said.contains("more than 2 GiB"), "{}", filled.said);
+}
+
+#[test]
+fn a_panic_in_a_library_is_placed_where_the_learner_called_it() {
+    let frames = |place: &str| {
+        format!(
+            "\nthread 'checks::step_2_update_by_hand' (7) panicked at /home/me/.cargo/registry/src/x/ndarray-0.17.2/src/\
+             impl_linalg.rs:353:9:\nndarray: inputs 2 x 1 and 2 x 1 are not compatible\nstack backtrace:\n   0: __rustc::\
+             rust_begin_unwind\n             at /rustc/abc/library/std/src/panicking.rs:689:5\n   3: ndarray::dot\n        \
+             \u{20}    at /home/me/.cargo/registry/src/x/ndarray-0.17.2/src/impl_linalg.rs:353:9\n   4: \
+             chapter_03_fa1::update\n             at {place}:120:9\n   5: chapter_03_fa1::head\n             at \
+             {place}:140:9\n   6: mine::checks::step_2_update_by_hand\n             at ./tests/checks/mod.rs:80:5\n"
+        )
+    };
+    // proptest's own panic follows, in the test.
+    let proptest = "\nthread 'checks::step_2' (7) panicked at chapters/03-fa1/tests/checks/mod.rs:90:1:\nTest failed: it \
+                    panicked.\nstack backtrace:\n   0: rust_begin_unwind\n             at /rustc/abc/library/std/src/x.rs:6:5\n";
+    let source = "chapters/03-fa1/src/lib.rs";
+    for place in ["./src/lib.rs", "/home/me/flash-ladder/chapters/03-fa1/src/lib.rs"] {
+        for after in ["", proptest] {
+            let found = called_at(&(frames(place) + after), source);
+            assert_eq!(found.as_deref(), Some("chapters/03-fa1/src/lib.rs:120"), "{place}");
+        }
+    }
+    assert_eq!(called_at(&frames("/elsewhere/src/main.rs"), source), None);
+    let trial = judged(&(frames("./src/lib.rs") + FAILED), Some(status(false)));
+    let said = "ndarray: inputs 2 x 1 and 2 x 1 are not compatible";
+    assert_eq!((trial.state, trial.said.as_str()), (State::Panicked, said));
+}
+
+/// In the place of a test stands a shell.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limited_program_has_the_memory_that_it_was_given() {
+    let limit = |memory| {
+        let output = limited(Path::new("/bin/sh"), memory).args(["-c", "ulimit -v"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_string()
+    };
+    assert_eq!(limit(3 << 30), (3 << 20).to_string());
 }
 
 #[test]
