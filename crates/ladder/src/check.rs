@@ -1,9 +1,8 @@
 //! `ladder check`: a chapter's checks on the learner's code, in friendly words.
 //!
 //! The checks are the test target `mine` of the chapter's package. It is compiled once; then each of its tests runs in a
-//! process of its own, with limits of time and memory, so that one that loops, aborts or ends the program says nothing of the
-//! others. Nothing is written
-//! beside cargo's target folder.
+//! process of its own, with limits of time and memory, so that one that loops, aborts or ends the program says nothing of
+//! the others. Nothing is written beside cargo's target folder.
 
 mod build;
 mod hints;

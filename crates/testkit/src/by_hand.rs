@@ -52,12 +52,11 @@ pub fn all_shown<'a, T: Copy + Into<f64> + 'a>(all: impl IntoIterator<Item = &'a
 
 /// Words for what still holds the number that memory was filled with; empty if nothing does.
 pub fn unwritten(found: &[f32], canary: f32) -> String {
-    let what = if found.contains(&canary) {
+    if found.contains(&canary) {
         format!("; where it is {canary} it was not written (the test had put that there)")
     } else {
         String::new()
-    };
-    what
+    }
 }
 
 /// The two channels of a value that is given by one number. They differ, so that a step which sees to the first alone is
