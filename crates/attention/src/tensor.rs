@@ -211,10 +211,10 @@ impl TensorViewMut<'_, Ix2> {
     /// Rounds `values` into row `row`, to nearest even: the one rounding of a result.
     pub(crate) fn store_row(&mut self, row: usize, values: ArrayView1<'_, impl Element>) {
         match self {
-            Self::F32(a) => a.row_mut(row).assign(&values.mapv(|x| x.to_f32())),
-            Self::F64(a) => a.row_mut(row).assign(&values.mapv(|x| x.to_f64())),
-            Self::F16(a) => a.row_mut(row).assign(&values.mapv(|x| f16::from_f32(x.to_f32()))),
-            Self::Bf16(a) => a.row_mut(row).assign(&values.mapv(|x| bf16::from_f32(x.to_f32()))),
+            Self::F32(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = x.to_f32()),
+            Self::F64(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = x.to_f64()),
+            Self::F16(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = f16::from_f32(x.to_f32())),
+            Self::Bf16(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = bf16::from_f32(x.to_f32())),
         }
     }
 }

@@ -33,10 +33,11 @@ pub(super) type Scores = [Vec<f32>; ROWS];
 impl<V: Vector> Few<V> {
     /// Lines 4 and 5.
     #[inline(always)]
-    pub(super) fn new(heads: &[Head], rows: &[Row], numbers: &[Vec<f32>]) -> Self {
-        let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
+    pub(super) fn new(heads: &[Head], rows: &[Row], numbers: &[f32]) -> Self {
+        let d = heads[0].d();
+        let number = |row: usize, c: usize| if row < rows.len() && c < d { numbers[row * d + c] } else { 0.0 };
         let mut q = Vec::new();
-        for c in (0..heads[0].d()).step_by(V::LANES) {
+        for c in (0..d).step_by(V::LANES) {
             q.push(array::from_fn(|row| V::from_fn(|lane| number(row, c + lane))));
         }
         let o = vec![[V::splat(0.0); ROWS]; heads[0].d_v().div_ceil(V::LANES)];

@@ -135,7 +135,7 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
     let mut scratch = Scratch::<P>::take();
     if head.q_len * heads.len() <= P::V::LANES / 2 {
         let mut groups = Vec::new();
-        for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS)) {
+        for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS * head.d())) {
             groups.push(Few::<V>::new(heads, rows, numbers));
         }
         let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
@@ -154,7 +154,8 @@ fn stream_with<P: Product + 'static, V: Vector, const R: usize>(
             scratch.panels.resize_with(count, Panel::new);
         }
         let panels = &mut scratch.panels[..count];
-        for ((panel, rows), numbers) in panels.iter_mut().zip(rows.chunks(P::V::LANES)).zip(numbers.chunks(P::V::LANES))
+        for ((panel, rows), numbers) in
+            panels.iter_mut().zip(rows.chunks(P::V::LANES)).zip(numbers.chunks(P::V::LANES * head.d()))
         {
             panel.start(heads, rows, numbers);
         }
@@ -201,9 +202,10 @@ struct Unusual {
 }
 
 impl Unusual {
-    fn new(head: &Head, numbers: &[Vec<f32>]) -> Self {
+    fn new(head: &Head, numbers: &[f32]) -> Self {
         let shape = is_usual_shape(head);
-        Unusual { rows: numbers.iter().map(|q| !shape || !is_usual(q)).collect(), keys: Vec::new() }
+        let rows = numbers.chunks_exact(head.d()).map(|q| !shape || !is_usual(q)).collect();
+        Unusual { rows, keys: Vec::new() }
     }
 
     /// Computes again the states of rows that are unusual themselves or see an unusual key.

@@ -8,7 +8,6 @@ use super::Row;
 use super::tile::{KeyTile, is_usual_score};
 use super::vector::{Product, Vector};
 use attention::Head;
-use ndarray::Array1;
 use online_softmax::State;
 use std::array;
 use std::ops::Range;
@@ -36,13 +35,19 @@ impl<P: Product> Panel<P> {
 
     /// Lines 4 and 5: Q_i on chip, O = 0, l = 0, m = -inf. Lanes without a row hold zeros, and nobody reads what they get.
     #[inline(always)]
-    pub(super) fn start(&mut self, heads: &[Head], rows: &[Row], numbers: &[Vec<f32>]) {
+    pub(super) fn start(&mut self, heads: &[Head], rows: &[Row], numbers: &[f32]) {
         let (d, d_v) = (heads[0].d(), heads[0].d_v());
-        let number = |row: usize, c: usize| numbers.get(row).and_then(|q| q.get(c)).copied().unwrap_or(0.0);
+        let mut lanes = vec![0.0; P::DEPTH * P::V::LANES];
         self.q.clear();
         for c in (0..d).step_by(P::DEPTH) {
-            let low = P::V::from_fn(|lane| number(lane, c));
-            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::from_fn(|lane| number(lane, c + 1))) } else { low });
+            lanes.fill(0.0);
+            for (depth, lanes) in lanes.chunks_exact_mut(P::V::LANES).take(d - c).enumerate() {
+                for (lane, row) in lanes.iter_mut().zip(numbers.chunks_exact(d)) {
+                    *lane = row[c + depth];
+                }
+            }
+            let low = P::V::load(&lanes);
+            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::load(&lanes[P::V::LANES..])) } else { low });
         }
         self.o.clear();
         self.o.resize(d_v, P::V::splat(0.0));
@@ -207,11 +212,18 @@ impl<P: Product> Panel<P> {
     }
 
     /// The state of each row, in the order of the rows.
-    pub(super) fn states(&self) -> impl Iterator<Item = State> {
-        (0..self.rows.len()).map(|row| State {
-            m: self.m.lane(row),
-            l: self.l.lane(row),
-            o: Array1::from_iter(self.o.iter().map(|o| o.lane(row))),
-        })
+    #[inline(always)]
+    pub(super) fn states(&self) -> Vec<State> {
+        let mut states = vec![State::empty(self.o.len()); self.rows.len()];
+        let mut lanes = vec![0.0; P::V::LANES];
+        self.m.store(&mut lanes);
+        states.iter_mut().zip(&lanes).for_each(|(state, &m)| state.m = m);
+        self.l.store(&mut lanes);
+        states.iter_mut().zip(&lanes).for_each(|(state, &l)| state.l = l);
+        for (c, o) in self.o.iter().enumerate() {
+            o.store(&mut lanes);
+            states.iter_mut().zip(&lanes).for_each(|(state, &o)| state.o[c] = o);
+        }
+        states
     }
 }

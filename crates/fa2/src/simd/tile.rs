@@ -139,12 +139,13 @@ impl<'a> KeyTile<'a, bf16> {
     }
 }
 
-/// Query rows in f32.
+/// Query rows in f32, `[rows, d]`.
 #[inline(always)]
-pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Vec<Vec<f32>> {
-    let mut numbers = vec![Vec::new(); rows.len()];
-    for (&(head, i), numbers) in rows.iter().zip(&mut numbers) {
-        widen(&heads[head].q, i..i + 1, 1, numbers);
+pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Vec<f32> {
+    let d = heads[0].d();
+    let mut numbers = vec![0.0; rows.len() * d];
+    for (&(head, i), numbers) in rows.iter().zip(numbers.chunks_exact_mut(d)) {
+        widen_row(&heads[head].q, i, numbers);
     }
     numbers
 }
@@ -186,16 +187,20 @@ fn widen(rows: &Rows, range: Range<usize>, lanes: usize, buffer: &mut Vec<f32>) 
     }
     buffer.resize(range.len() * width, 0.0);
     for (i, out) in range.zip(buffer.chunks_exact_mut(width)) {
-        let out = &mut out[..d];
-        match rows {
-            Rows::F32(rows) => write(rows.row(i), out, |x| x),
-            Rows::Bf16(rows) => write(rows.row(i), out, |x| f32::from_bits(u32::from(x.to_bits()) << 16)),
-            Rows::F16(rows) => match rows.row(i).to_slice() {
-                Some(row) => row.convert_to_f32_slice(out),
-                None => write(rows.row(i), out, |x| x.to_f32()),
-            },
-            Rows::F64(_) | Rows::E4m3(_) => unreachable!("the rung supports neither"),
-        }
+        widen_row(rows, i, &mut out[..d]);
+    }
+}
+
+#[inline(always)]
+fn widen_row(rows: &Rows, i: usize, out: &mut [f32]) {
+    match rows {
+        Rows::F32(rows) => write(rows.row(i), out, |x| x),
+        Rows::Bf16(rows) => write(rows.row(i), out, |x| f32::from_bits(u32::from(x.to_bits()) << 16)),
+        Rows::F16(rows) => match rows.row(i).to_slice() {
+            Some(row) => row.convert_to_f32_slice(out),
+            None => write(rows.row(i), out, |x| x.to_f32()),
+        },
+        Rows::F64(_) | Rows::E4m3(_) => unreachable!("the rung supports neither"),
     }
 }
 
