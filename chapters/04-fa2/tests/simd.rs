@@ -120,6 +120,17 @@ fn unusual_numbers_are_right() {
     }
 }
 
+/// A key of such heads is more than what a split streams.
+#[test]
+fn wide_heads_are_right() {
+    for dtype in [DType::F32, DType::Bf16] {
+        let spec = Spec { dtype, ..Spec::plain(1, 2, 300_000) };
+        for rung in rungs() {
+            must(check(&rung, &spec));
+        }
+    }
+}
+
 #[test]
 fn a_level_that_the_cpu_lacks_is_refused() {
     let available = Simd::available();

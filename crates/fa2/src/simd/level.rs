@@ -8,7 +8,7 @@ use super::vector::x86;
 use super::vector::{Pair, Portable, Product, Single, Vector};
 use super::{KEYS, PLAIN, Row};
 use crate::Tiles;
-use attention::{DType, Head, NoMeter};
+use attention::{Head, NoMeter};
 use online_softmax::State;
 use std::any::Any;
 use std::array;
@@ -93,7 +93,7 @@ pub(super) fn stream(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize
         simd => unsafe {
             match simd {
                 Simd::Avx2 => stream_avx2(heads, rows, keys),
-                Simd::Avx512Bf16 if heads[0].q.dtype() == DType::Bf16 => stream_bf16(heads, rows, keys),
+                Simd::Avx512Bf16 if heads[0].q.dtype() == attention::DType::Bf16 => stream_bf16(heads, rows, keys),
                 _ => stream_avx512(heads, rows, keys),
             }
         },
@@ -212,8 +212,8 @@ impl Unusual {
     fn mend(&self, heads: &[Head], rows: &[Row], keys: Range<usize>, states: &mut [State]) {
         for ((&unusual, &(head, i)), state) in self.rows.iter().zip(rows).zip(states) {
             let head = &heads[head];
-            // Whatever k holds, neither the mask nor the bias hides a key whose product 0 would have a score.
-            let sees = |&j: &usize| head.score(0.0, i, j) != f32::NEG_INFINITY;
+            let hidden_by_bias = |j| head.bias.is_some_and(|bias| bias[[i, j]] == f32::NEG_INFINITY);
+            let sees = |&j: &usize| head.visible(i).contains(&j) && !hidden_by_bias(j);
             if unusual || self.keys.iter().any(sees) {
                 let tiles = PLAIN.over(keys.clone(), head.k_len);
                 state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);

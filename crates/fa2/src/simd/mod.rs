@@ -21,8 +21,8 @@
 //!
 //! Where all query rows fit one such tile, as in decoding, the keys are split too, and the splits run in parallel. K and V of one
 //! split fill 1 MiB, an L2 cache: shorter ones would move between the caches of cores what one of them may hold already,
-//! longer ones leave cores idle. The merge reads and writes d_v + 2 numbers for each row and split, which is nothing
-//! beside the megabyte.
+//! longer ones leave cores idle. The merge reads and writes d_v + 2 numbers for each row and split: nothing
+//! for the few rows of decoding, and little beside the work of many.
 //!
 //! Under a causal mask later rows have more keys. Tasks are taken one by one, the last rows of a head first, so that what
 //! threads wait for at the end is short.
@@ -49,7 +49,7 @@ use std::ops::Range;
 
 pub use level::Simd;
 
-/// Most query rows of a task, over all heads that share k and v.
+/// Most query rows of a task, over all heads that share k and v: or one of each head, if there are more.
 const ROWS: usize = 512;
 
 /// Keys of a tile.
@@ -67,7 +67,8 @@ type Row = (usize, usize);
 /// FlashAttention-2 on the vector units of the CPU: the listing of [`Fa2`](crate::Fa2), checked against it.
 ///
 /// Results are the same bit for bit for any number of threads and any neighbours in the batch, on CPUs with the same level
-/// of [`Simd`]. Beyond inputs and outputs a thread takes up to a MiB or two, whatever the lengths, and keeps it.
+/// of [`Simd`]. Beyond inputs and outputs a thread keeps a MiB or two at d = 128; splits of keys add d_v + 2 numbers for
+/// each row and split until they are merged.
 #[derive(Clone, Copy, Debug)]
 pub struct Fa2Simd {
     simd: Simd,
@@ -122,7 +123,7 @@ impl Fa2Simd {
 fn splits(heads: &[Head]) -> Vec<Range<usize>> {
     let (head, k_len) = (&heads[0], heads[0].k_len.max(1));
     let keys = match head.q_len * heads.len() {
-        0..=ROWS => (SPLIT_BYTES / (head.k.dtype().size() * (head.d() + head.d_v()))).next_multiple_of(KEYS),
+        0..=ROWS => (SPLIT_BYTES / (head.k.dtype().size() * (head.d() + head.d_v()))).max(1).next_multiple_of(KEYS),
         _ => k_len,
     };
     (0..k_len).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()

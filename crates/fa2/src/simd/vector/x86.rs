@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use std::array;
 use std::mem::transmute;
 
-/// One method, one instruction.
+/// One method, one or two instructions.
 macro_rules! instructions {
     ($($name:ident($x:ident $(, $arg:ident)*) = $instruction:expr;)+) => {$(
         #[inline(always)]
