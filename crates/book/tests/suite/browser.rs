@@ -29,7 +29,9 @@ struct Site {
 fn site() -> Site {
     let repository = repository(&[("src/lib.rs", CODE)]);
     let root = repository.path();
-    copy(&here().join("crates"), &root.join("crates"));
+    for part in ["crates", "chapters"] {
+        copy(&here().join(part), &root.join(part));
+    }
     for part in ["src", "theme", "results"] {
         let part = format!("book/{part}");
         if here().join(&part).exists() {
