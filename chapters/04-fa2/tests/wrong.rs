@@ -16,8 +16,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use testkit::problems::problems;
 use testkit::{
-    ByHand, Row, Variant, assert_caught, assert_control_passes, assert_fault_caught, by_hand, by_hand_with_nan,
-    check_by_hand, must, rows, scores_with_nan, update_keeps_nan,
+    ByHand, Variant, assert_caught, assert_control_passes, assert_fault_caught, assert_guards_that_drop_nan_are_caught,
+    by_hand, by_hand_with_nan, check_by_hand, must, rows,
 };
 
 /// Rows and keys of a tile: small, so that every problem has several.
@@ -235,27 +235,7 @@ fn wrong_updates() {
 
 #[test]
 fn wrong_guards_that_drop_nan() {
-    type Update = fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>);
-    let hidden_by_maximum: Update = |mut s, mut o, mut l, mut m| {
-        for (r, mut s_r) in s.rows_mut().into_iter().enumerate() {
-            if s_r.iter().copied().fold(m[r], f32::max) == f32::NEG_INFINITY {
-                s_r.fill(0.0);
-                continue;
-            }
-            let (o, l, m) = (o.slice_mut(s![r..=r, ..]), l.slice_mut(s![r..=r]), m.slice_mut(s![r..=r]));
-            fa2::update(s_r.insert_axis(ndarray::Axis(0)), o, l, m);
-        }
-    };
-    let nan_taken_for_hidden: Update = |mut s, o, l, m| {
-        s.mapv_inplace(|s| if s.is_nan() { f32::NEG_INFINITY } else { s });
-        fa2::update(s, o, l, m);
-    };
-    for (name, update) in [("hidden by the maximum", hidden_by_maximum), ("NaN taken for hidden", nan_taken_for_hidden)]
-    {
-        assert_caught(name, 200, (rows(), scores_with_nan()), |(mut rows, tile)| {
-            update_keeps_nan(update, &Row { tile, ..rows.remove(0) })
-        });
-    }
+    assert_guards_that_drop_nan_are_caught(fa2::update);
 }
 
 #[test]

@@ -16,8 +16,7 @@ pub trait Attention: Send + Sync {
 
     /// The type that the weights P are rounded to before `P V`, which the error rule allows for. The sums of the weights
     /// are always f32.
-    fn weights(&self, problem: &Problem) -> DType {
-        let _ = problem;
+    fn weights(&self, _problem: &Problem) -> DType {
         DType::F32
     }
 

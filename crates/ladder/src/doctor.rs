@@ -3,6 +3,7 @@
 use crate::cli::{self, DoctorArgs};
 use crate::{format, memory};
 use anyhow::Result;
+use fa2::Fa2Simd;
 use ladder::bench::cpu_model;
 use ladder::registry::RUNGS;
 use serde_json::json;
@@ -20,6 +21,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
             "cpu": cpu,
             "architecture": std::env::consts::ARCH,
             "features": features,
+            "vectors": Fa2Simd::default().simd().to_string(),
             "threads": threads,
             "available_memory": available,
             "gpu": gpu.found,
@@ -30,10 +32,11 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
         return Ok(true);
     }
     cli::print(&format!(
-        "cpu       {cpu} ({})\nfeatures  {}\nthreads   {threads}\nmemory    {} available\ngpu       {}\n\
+        "cpu       {cpu} ({})\nfeatures  {}\nvectors   {} in fa2-simd\nthreads   {threads}\nmemory    {} available\ngpu       {}\n\
          rungs     {}: on the CPU, in {threads} threads; no rung uses a GPU yet",
         std::env::consts::ARCH,
         if features.is_empty() { "none beyond the baseline".into() } else { features.join(" ") },
+        Fa2Simd::default().simd(),
         format::bytes(available as f64),
         gpu.detail,
         rungs.join(", "),

@@ -1,14 +1,15 @@
 //! `ladder bench` and `ladder compare`, the files between them, and that a wrong rung is never timed.
 
+mod common;
+
 use attention::{Attention, AttentionError, Head, Mask, OutputMut, Problem, TensorViewMut};
+use common::{Folder, answer, refused};
 use ladder::bench::{self, Answers, BenchError, Case, Ceiling, Contest, Machine, Results, ResultsError, Row};
 use ladder::registry::{self, Settings};
 use ndarray::{Array1, Array2};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use tempfile::TempDir;
 use testkit::Variant;
 
 /// Two rungs on one shape on a CPU, and a peer on a GPU that says less: what a file looks like.
@@ -42,56 +43,12 @@ fn with_ceilings(from: &str, to: &str) -> String {
     CPU.replace("\"rows\"", &format!("\"ceilings\": {},\n  \"rows\"", ceilings.replacen(from, to, 1)))
 }
 
-fn ladder(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ladder")).args(args).output().expect("the binary starts")
-}
-
-/// Runs the binary, wants success and an empty stderr, and returns what it printed.
-fn answer(args: &[&str]) -> String {
-    let output = ladder(args);
-    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success(), "{args:?}: {:?}, {stderr}", output.status);
-    assert_eq!(stderr, "", "{args:?}");
-    stdout
-}
-
-/// Wants exit code 2, nothing on stdout, and one line on stderr that names each of `names`.
-fn refused(args: &[&str], names: &[&str]) {
-    let output = ladder(args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-    assert_eq!(output.stdout, b"", "{args:?}");
-    assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-    for name in names.iter().chain(&["error: "]) {
-        assert!(stderr.contains(name), "{args:?}: wanted {name:?} in {stderr}");
-    }
-}
-
-/// A folder for the files of one test.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        fs::write(self.path(name), text).unwrap();
-        self.path(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(self.0.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
+/// The names of the files in a folder, sorted.
+fn names(folder: &Folder) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder.0.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 fn read(path: &str) -> Result<Results, ResultsError> {
@@ -134,7 +91,7 @@ fn a_file_means_what_it_says_and_is_written_as_it_was_read() {
         assert!(!text.contains("null"), "what does not apply is left out: {text}");
         assert_eq!(text.lines().filter(|line| line.contains("\"who\"")).count(), results.rows.len(), "a row a line");
     }
-    assert_eq!(folder.names(), ["cpu.json", "gpu.json"]);
+    assert_eq!(names(&folder), ["cpu.json", "gpu.json"]);
 }
 
 #[test]
@@ -180,14 +137,14 @@ fn a_bench_is_checked_timed_shown_and_saved() {
         assert_eq!(moved.is_some(), row.q_len == 1, "{row:?}");
         assert!(moved.is_none_or(|moved| (moved - 1.0).abs() < 1e-3), "{row:?}");
     }
-    assert_eq!(folder.names(), ["new.json"], "no half of a file stays behind");
+    assert_eq!(names(&folder), ["new.json"], "no half of a file stays behind");
 }
 
 #[test]
 fn one_chapter_or_several_and_json_in_the_same_form() {
     let args = ["bench", "--chapter", "1", "--chapter", "3", "--n", "16,8,16", "--threads", "2", "--json"];
     let folder = Folder::new();
-    let results = read(&folder.file("printed.json", &answer(&args))).unwrap();
+    let results = read(&folder.file("printed.json", answer(&args))).unwrap();
     let whos: Vec<&str> = results.rows[..3].iter().map(|row| row.who.as_str()).collect();
     assert_eq!(whos, ["naive", "online-softmax", "fa1"]);
     assert_eq!(results.rows.len(), 3 * 3 * 2);
@@ -441,7 +398,7 @@ fn files_that_hold_no_results_are_refused_in_one_line() {
     }
     refused(&["compare", &folder.path("missing.json")], &["missing.json"]);
     refused(&["compare", &folder.path("")], &[folder.path("").trim_end_matches('/')]);
-    assert_eq!(folder.names(), ["bad.json", "good.json"], "no report is written of what cannot be read");
+    assert_eq!(names(&folder), ["bad.json", "good.json"], "no report is written of what cannot be read");
 }
 
 #[test]
@@ -456,7 +413,7 @@ fn results_replace_earlier_results_and_nothing_else() {
     }
     refused(&["compare", &path, "--report", &path], &["--report", &path]);
     assert_eq!(read(&path).unwrap().rows.len(), 3);
-    assert_eq!(folder.names(), ["earlier.json"]);
+    assert_eq!(names(&folder), ["earlier.json"]);
 }
 
 #[test]

@@ -1,72 +1,31 @@
 //! The binary `ladder` as a user meets it: good input, every kind of bad input, and the answers read back.
 
+mod common;
+
 use attention::Tensor;
+use common::{Folder, answer, ladder, refused};
 use half::f16;
 use ndarray::{Array, ArrayD, IxDyn};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use tempfile::TempDir;
+use std::process::{Command, Stdio};
 use testkit::files::{FileTensor, read_safetensors, write_safetensors};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name)
 }
 
-fn ladder(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ladder")).args(args).output().expect("the binary starts")
-}
-
-/// Runs the binary, wants success and an empty stderr, and returns what it printed.
-fn answer(args: &[&str]) -> String {
-    let output = ladder(args);
-    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success(), "{args:?}: {:?}, {stderr}", output.status);
-    assert_eq!(stderr, "", "{args:?}");
-    stdout
-}
-
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&answer(args)).expect("one JSON object")
 }
 
-/// Wants exit code 2, nothing on stdout, and one line on stderr that names each of `names`.
-fn refused(args: &[&str], names: &[&str]) {
-    let output = ladder(args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-    assert_eq!(output.stdout, b"", "{args:?}");
-    assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-    assert!(stderr.starts_with("error: "), "{args:?}: {stderr}");
-    for name in names {
-        assert!(stderr.contains(name), "{args:?}: wanted {name:?} in {stderr}");
-    }
-}
-
-/// A folder for the files of one test.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_string()
-    }
-
-    fn bytes(&self, name: &str, bytes: &[u8]) -> String {
-        fs::write(self.path(name), bytes).unwrap();
-        self.path(name)
-    }
-
-    fn tensors(&self, name: &str, tensors: &[(&str, FileTensor)]) -> String {
-        let tensors: BTreeMap<_, _> = tensors.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect();
-        write_safetensors(self.path(name).as_ref(), &tensors, &HashMap::new()).unwrap();
-        self.path(name)
-    }
+/// Writes a file of tensors.
+fn write_tensors(folder: &Folder, name: &str, tensors: &[(&str, FileTensor)]) -> String {
+    let tensors: BTreeMap<_, _> = tensors.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect();
+    write_safetensors(folder.path(name).as_ref(), &tensors, &HashMap::new()).unwrap();
+    folder.path(name)
 }
 
 /// What a file of tensors is made of.
@@ -242,7 +201,7 @@ fn one_sequence_may_come_with_or_without_a_batch_axis() {
     let file_4 = [&of_rank_4[..], &options, &[("bias", Tensor::from(bias_4).into())]].concat();
     let file_3 = [&of_rank_3[..], &options, &[("bias", Tensor::from(bias).into())]].concat();
     let run = |name: &str, tensors: &[(&str, FileTensor)]| {
-        let (input, output) = (folder.tensors(name, tensors), folder.path(&format!("{name}.out")));
+        let (input, output) = (write_tensors(&folder, name, tensors), folder.path(&format!("{name}.out")));
         answer(&["run", "--rung", "fa2", "--input", &input, "--output", &output]);
         read_safetensors(output.as_ref()).unwrap()
     };
@@ -386,14 +345,14 @@ fn bad_flags_are_refused_in_one_line() {
 fn files_that_cannot_be_read_are_refused_in_one_line() {
     let folder = Folder::new();
     let missing = folder.path("missing.safetensors");
-    let empty = folder.bytes("empty.safetensors", b"");
-    let text = folder.bytes("text.safetensors", b"this is no tensor file, though it is long enough for a header");
-    let long = folder.bytes("long.safetensors", &[u64::MAX.to_le_bytes().as_slice(), b"{}"].concat());
+    let empty = folder.file("empty.safetensors", b"");
+    let text = folder.file("text.safetensors", b"this is no tensor file, though it is long enough for a header");
+    let long = folder.file("long.safetensors", [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat());
     let header = br#"{"q":{"dtype":"F32","shape":[9999999999,9999999999],"data_offsets":[0,4]}}"#;
     let wide = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 4]].concat();
-    let wide = folder.bytes("wide.safetensors", &wide);
+    let wide = folder.file("wide.safetensors", &wide);
     let layer = fs::read(data("real/smollm2-layer14.safetensors")).unwrap();
-    let cut = folder.bytes("cut.safetensors", &layer[..layer.len() - 1]);
+    let cut = folder.file("cut.safetensors", &layer[..layer.len() - 1]);
     for file in [&missing, &empty, &text, &long, &wide, &cut, &folder.path("")] {
         refused(&["run", "--rung", "naive", "--input", file], &[file.trim_end_matches('/')]);
         refused(&["climb", "--input", file], &[file.trim_end_matches('/')]);
@@ -401,7 +360,7 @@ fn files_that_cannot_be_read_are_refused_in_one_line() {
     refused(&["conform", &folder.path("")], &["manifest.json"]);
     refused(&["conform", &missing], &["missing.safetensors"]);
     for manifest in ["", "[]", "{}", "{\"cases\": 3}", "{\"cases\": []}", "\u{0}"] {
-        folder.bytes("manifest.json", manifest.as_bytes());
+        folder.file("manifest.json", manifest.as_bytes());
         refused(&["conform", &folder.path("")], &["manifest.json"]);
     }
 }
@@ -414,7 +373,7 @@ fn packs_that_lie_are_refused_in_one_line() {
     pack_of_one(&folder, |case| case["file"] = "../elsewhere.safetensors".into());
     refused(&["conform", &folder.path("")], &["elsewhere.safetensors"]);
     pack_of_one(&folder, |_| ());
-    folder.bytes("c03_f16_n64_full.safetensors", b"");
+    folder.file("c03_f16_n64_full.safetensors", b"");
     refused(&["conform", &folder.path("")], &["c03_f16_n64_full.safetensors"]);
 }
 
@@ -456,16 +415,19 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         (packed(&[("cu_seqlens_q", i32s(&[0, 5])), ("cu_seqlens_k", i32s(&[0, 8]))]), &["cu_seqlens_k", "8"]),
     ];
     for (tensors, names) in cases {
-        let file = folder.tensors("bad.safetensors", &tensors);
+        let file = write_tensors(&folder, "bad.safetensors", &tensors);
         refused(&["run", "--rung", "fa2", "--input", &file], &[names, &["bad.safetensors"]].concat());
     }
     let f64s = |shape: &[usize]| FileTensor::from(Tensor::from(numbers(shape).mapv(f64::from)));
-    let double =
-        folder.tensors("f64.safetensors", &[("q", f64s(&[1, 2, 3])), ("k", f64s(&[1, 2, 3])), ("v", f64s(&[1, 2, 3]))]);
+    let double = write_tensors(
+        &folder,
+        "f64.safetensors",
+        &[("q", f64s(&[1, 2, 3])), ("k", f64s(&[1, 2, 3])), ("v", f64s(&[1, 2, 3]))],
+    );
     refused(&["run", "--rung", "fa2", "--input", &double], &["fa2", "F64"]);
     refused(&["climb", "--input", &double], &["f64.safetensors", "F64"]);
     answer(&["run", "--rung", "oracle", "--input", &double]);
-    let good = folder.tensors("good.safetensors", &with(&[]));
+    let good = write_tensors(&folder, "good.safetensors", &with(&[]));
     refused(&["run", "--rung", "fa1", "--input", &good, "--fast-memory", "3"], &["fast_memory", "3 bytes"]);
 }
 
@@ -484,14 +446,14 @@ fn results_that_cannot_be_written_are_refused_in_one_line() {
 fn lengths_may_be_zero() {
     let folder = Folder::new();
     let no_keys = [("q", f32s(&[1, 2, 3, 4])), ("k", f32s(&[1, 2, 0, 4])), ("v", f32s(&[1, 2, 0, 4]))];
-    let file = folder.tensors("no_keys.safetensors", &no_keys);
+    let file = write_tensors(&folder, "no_keys.safetensors", &no_keys);
     let output = folder.path("out.safetensors");
     answer(&["run", "--rung", "fa2", "--input", &file, "--output", &output]);
     assert_eq!(difference(&output, "o", &ArrayD::zeros(IxDyn(&[1, 2, 3, 4]))), 0.0);
     assert_eq!(difference(&output, "lse", &ArrayD::from_elem(IxDyn(&[1, 2, 3]), f32::NEG_INFINITY)), 0.0);
     let no_rows = [("q", f32s(&[1, 2, 0, 4])), ("k", f32s(&[1, 2, 3, 4])), ("v", f32s(&[1, 2, 3, 4]))];
     for tensors in [no_keys, no_rows] {
-        let file = folder.tensors("zero.safetensors", &tensors);
+        let file = write_tensors(&folder, "zero.safetensors", &tensors);
         assert_eq!(json(&["climb", "--input", &file, "--json"])["passed"], true);
     }
 }

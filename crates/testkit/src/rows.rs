@@ -1,6 +1,6 @@
 //! Rows that meet a tile of keys, and what a tiled rung must make of them.
 
-use crate::{RowTruth, all_close, all_shown, close, shown};
+use crate::{RowTruth, all_close, all_shown, assert_caught, close, scores_with_nan, shown};
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use proptest::prelude::*;
 
@@ -105,4 +105,32 @@ pub fn update_keeps_nan(
         l[0]
     );
     Ok(())
+}
+
+/// Proves that [`update_keeps_nan`] rejects the two guards with which a row of NaN looks like one that sees no key.
+///
+/// # Panics
+/// If one of them gets through.
+#[track_caller]
+pub fn assert_guards_that_drop_nan_are_caught(
+    update: fn(ArrayViewMut2<f32>, ArrayViewMut2<f32>, ArrayViewMut1<f32>, ArrayViewMut1<f32>),
+) {
+    let rows = || (rows(), scores_with_nan()).prop_map(|(mut rows, tile)| Row { tile, ..rows.remove(0) });
+    assert_caught("hidden by the maximum", 200, rows(), |row| {
+        let skips = |mut s: ArrayViewMut2<f32>, o: ArrayViewMut2<f32>, l: ArrayViewMut1<f32>, m: ArrayViewMut1<f32>| {
+            if s.iter().copied().fold(f32::NEG_INFINITY, f32::max) == f32::NEG_INFINITY {
+                s.fill(0.0);
+            } else {
+                update(s, o, l, m);
+            }
+        };
+        update_keeps_nan(skips, &row)
+    });
+    assert_caught("NaN taken for hidden", 200, rows(), |row| {
+        let hides = |mut s: ArrayViewMut2<f32>, o: ArrayViewMut2<f32>, l: ArrayViewMut1<f32>, m: ArrayViewMut1<f32>| {
+            s.mapv_inplace(|s| if s.is_nan() { f32::NEG_INFINITY } else { s });
+            update(s, o, l, m);
+        };
+        update_keeps_nan(hides, &row)
+    });
 }

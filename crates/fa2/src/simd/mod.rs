@@ -5,11 +5,12 @@
 //! dozen instructions more. So the two products must run at the rate at which the CPU starts FMAs, and the rest must be few
 //! and vectors too. What brings that about, each in a file of its own:
 //!
+//! - `stream.rs`: the loop over the tiles of keys, lines 4 to 11 of the listing.
 //! - `panel.rs`: query rows in the lanes, so that neither k nor v is transposed, and no sum goes across lanes.
 //! - `few.rs`: channels in the lanes for few query rows, where memory is the limit.
-//! - `vector.rs`: `a b + c`, `2^x` and the like for SSE2, AVX2 and AVX-512; BF16 pairs where the CPU has them.
+//! - `vector.rs`: `a b + c`, `e^x` and the like for SSE2, AVX2 and AVX-512; BF16 pairs where the CPU has them.
 //! - `tile.rs`: tiles of k and v: f32 where they lie, the rest widened once for all the rows that use them.
-//! - `level.rs`: one copy of all that for each kind of CPU, chosen when the rung is made.
+//! - `level.rs`: one copy of all that for each kind of CPU, and the choice among them.
 //!
 //! # Sizes
 //!
@@ -39,6 +40,7 @@
 mod few;
 mod level;
 mod panel;
+mod stream;
 mod tile;
 mod vector;
 
@@ -109,7 +111,7 @@ impl Fa2Simd {
         let visible = heads[0].visible_to_any(tile.clone());
         let parts = splits(&heads).into_par_iter().map(|split| {
             let keys = visible.start.max(split.start)..visible.end.min(split.end);
-            level::stream(self.simd, &heads, &rows, keys)
+            level::stream_at(self.simd, &heads, &rows, keys)
         });
         let states = merge(parts.collect());
         for ((head, i), state) in rows.into_iter().zip(states) {

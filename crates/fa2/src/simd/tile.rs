@@ -4,7 +4,6 @@ use super::Row;
 use super::vector::{Product, Vector};
 use attention::{Head, Rows};
 use half::bf16;
-use half::slice::HalfFloatSliceExt;
 use ndarray::{ArrayView1, ArrayView2, s};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -145,7 +144,7 @@ pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Vec<f32> {
     let d = heads[0].d();
     let mut numbers = vec![0.0; rows.len() * d];
     for (&(head, i), numbers) in rows.iter().zip(numbers.chunks_exact_mut(d)) {
-        widen_row(&heads[head].q, i, numbers);
+        heads[head].q.load_row(i, numbers);
     }
     numbers
 }
@@ -187,28 +186,7 @@ fn widen(rows: &Rows, range: Range<usize>, lanes: usize, buffer: &mut Vec<f32>) 
     }
     buffer.resize(range.len() * width, 0.0);
     for (i, out) in range.zip(buffer.chunks_exact_mut(width)) {
-        widen_row(rows, i, &mut out[..d]);
-    }
-}
-
-#[inline(always)]
-fn widen_row(rows: &Rows, i: usize, out: &mut [f32]) {
-    match rows {
-        Rows::F32(rows) => write(rows.row(i), out, |x| x),
-        Rows::Bf16(rows) => write(rows.row(i), out, |x| f32::from_bits(u32::from(x.to_bits()) << 16)),
-        Rows::F16(rows) => match rows.row(i).to_slice() {
-            Some(row) => row.convert_to_f32_slice(out),
-            None => write(rows.row(i), out, |x| x.to_f32()),
-        },
-        Rows::F64(_) | Rows::E4m3(_) => unreachable!("the rung supports neither"),
-    }
-}
-
-#[inline(always)]
-fn write<T: Copy>(row: ArrayView1<T>, out: &mut [f32], widen: impl Fn(T) -> f32) {
-    match row.as_slice() {
-        Some(row) => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
-        None => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
+        rows.load_row(i, &mut out[..d]);
     }
 }
 

@@ -6,6 +6,8 @@
 //! from the compiler, which would compute sums that are the same only once.
 
 #[cfg(target_arch = "x86_64")]
+use fa2::Simd;
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -33,11 +35,12 @@ pub(super) fn fma() -> Block {
     #[cfg(target_arch = "x86_64")]
     #[allow(unsafe_code)]
     {
-        if is_x86_feature_detected!("avx512f") {
+        let available = Simd::available();
+        if available.contains(&Simd::Avx512) {
             // SAFETY: the CPU has the instructions.
             return Block::new(|| unsafe { fma_avx512() }, 24, 2 * 16);
         }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if available.contains(&Simd::Avx2) {
             // SAFETY: the CPU has the instructions.
             return Block::new(|| unsafe { fma_avx2() }, 12, 2 * 8);
         }
@@ -48,7 +51,7 @@ pub(super) fn fma() -> Block {
 /// Products of BF16 pairs, each pair added to an f32, where this CPU has them.
 pub(super) fn bf16() -> Option<Block> {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16") {
+    if Simd::available().contains(&Simd::Avx512Bf16) {
         // SAFETY: the CPU has the instructions.
         #[allow(unsafe_code)]
         return Some(Block::new(|| unsafe { bf16_avx512() }, 24, 4 * 16));

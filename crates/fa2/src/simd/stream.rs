@@ -1,0 +1,174 @@
+//! Lines 4 to 11 of the listing for a task: its rows in panels or in groups of few, the tiles of its keys past all of them.
+
+use super::few::{self, Few};
+use super::panel::Panel;
+use super::tile::{Buffers, KeyTile, Number, is_usual, is_usual_shape, load_rows, prefetch};
+use super::vector::{Product, Vector};
+use super::{KEYS, PLAIN, Row};
+use crate::Tiles;
+use attention::{Head, NoMeter};
+use online_softmax::State;
+use std::any::Any;
+use std::array;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// Lines 4 to 11: the states of `rows`, which share k and v, after streaming `keys` past them. `P` multiplies for many
+/// rows, `V` for few.
+///
+/// `R` keys or channels are computed at once, as many as leave the accumulators, `R` vectors of `P`, in registers.
+#[inline(always)]
+pub(super) fn stream<P: Product + 'static, V: Vector, const R: usize>(
+    heads: &[Head],
+    rows: &[Row],
+    keys: Range<usize>,
+) -> Vec<State> {
+    let numbers = load_rows(heads, rows);
+    let mut unusual = Unusual::new(&heads[0], &numbers);
+    let mut scratch = Scratch::<P>::take();
+    // Whether the rows are few must not depend on how they are cut into tasks.
+    let mut states = if heads[0].q_len * heads.len() <= P::V::LANES / 2 {
+        stream_few::<V>(heads, rows, &numbers, keys.clone(), &mut unusual, &mut scratch.buffers)
+    } else {
+        stream_panels::<P, R>(heads, rows, &numbers, keys.clone(), &mut unusual, &mut scratch)
+    };
+    scratch.put_back();
+    unusual.mend(heads, rows, keys, &mut states);
+    states
+}
+
+/// Lines 6 and 7, dividing the keys: the tiles of `keys`.
+fn tiles(head: &Head, keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    Tiles { rows: 1, keys: KEYS }.over(keys, head.k_len)
+}
+
+#[inline(always)]
+fn stream_panels<P: Product, const R: usize>(
+    heads: &[Head],
+    rows: &[Row],
+    numbers: &[f32],
+    keys: Range<usize>,
+    unusual: &mut Unusual,
+    Scratch { panels, s, buffers }: &mut Scratch<P>,
+) -> Vec<State> {
+    let (head, lanes) = (&heads[0], P::V::LANES);
+    let count = rows.len().div_ceil(lanes);
+    if panels.len() < count {
+        panels.resize_with(count, Panel::new);
+    }
+    let panels = &mut panels[..count];
+    for ((panel, rows), numbers) in panels.iter_mut().zip(rows.chunks(lanes)).zip(numbers.chunks(lanes * head.d())) {
+        panel.start(heads, rows, numbers);
+    }
+    for keys in tiles(head, keys) {
+        let mut next = keys.start + KEYS..keys.start + 2 * KEYS;
+        let tile = KeyTile::load_for::<P>(head, keys, buffers, &mut unusual.keys);
+        for (panel, unusual) in panels.iter_mut().zip(unusual.rows.chunks_mut(lanes)) {
+            // While each panel is at work, the memory fetches its share of the next tile.
+            next.by_ref().take(KEYS.div_ceil(count)).for_each(|key| prefetch(head, key));
+            panel.stream::<R>(heads, &tile, s, unusual);
+        }
+    }
+    let mut states = Vec::with_capacity(rows.len());
+    panels.iter().for_each(|panel| states.extend(panel.states()));
+    states
+}
+
+#[inline(always)]
+fn stream_few<V: Vector>(
+    heads: &[Head],
+    rows: &[Row],
+    numbers: &[f32],
+    keys: Range<usize>,
+    unusual: &mut Unusual,
+    buffers: &mut Buffers,
+) -> Vec<State> {
+    let head = &heads[0];
+    let mut groups = Vec::new();
+    for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS * head.d())) {
+        groups.push(Few::<V>::new(heads, rows, numbers));
+    }
+    let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
+    for keys in tiles(head, keys) {
+        if let Some(tile) = KeyTile::in_place(head, keys.clone(), V::LANES) {
+            stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
+        } else {
+            let tile = KeyTile::load(head, keys, V::LANES, buffers, &mut unusual.keys);
+            stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
+        }
+    }
+    let mut states = Vec::with_capacity(rows.len());
+    groups.iter().for_each(|few| states.extend(few.states(head.d_v())));
+    states
+}
+
+/// One tile past all groups of few rows. The first of them fetches the next tile, row by row, as it goes.
+#[inline(always)]
+fn stream_tile<V: Vector, T: Number>(
+    groups: &mut [Few<V>],
+    heads: &[Head],
+    tile: &KeyTile<T>,
+    s: &mut few::Scores,
+    unusual: &mut [bool],
+) {
+    let mut groups = groups.iter_mut().zip(unusual.chunks_mut(few::ROWS));
+    if let Some((few, unusual)) = groups.next() {
+        few.stream(heads, tile, s, unusual, true);
+    }
+    for (few, unusual) in groups {
+        few.stream(heads, tile, s, unusual, false);
+    }
+}
+
+/// What is left to the plain algorithm: numbers that are not finite, or far from any that attention meets.
+struct Unusual {
+    /// For each query row, whether its numbers or scores are so.
+    rows: Vec<bool>,
+    /// Keys whose k or v are so.
+    keys: Vec<usize>,
+}
+
+impl Unusual {
+    fn new(head: &Head, numbers: &[f32]) -> Self {
+        let shape = is_usual_shape(head);
+        let rows = numbers.chunks_exact(head.d()).map(|q| !shape || !is_usual(q)).collect();
+        Unusual { rows, keys: Vec::new() }
+    }
+
+    /// Computes again the states of rows that are unusual themselves or see an unusual key.
+    fn mend(&self, heads: &[Head], rows: &[Row], keys: Range<usize>, states: &mut [State]) {
+        for ((&unusual, &(head, i)), state) in self.rows.iter().zip(rows).zip(states) {
+            let head = &heads[head];
+            let hidden_by_bias = |j| head.bias.is_some_and(|bias| bias[[i, j]] == f32::NEG_INFINITY);
+            let sees = |&j: &usize| head.visible(i).contains(&j) && !hidden_by_bias(j);
+            if unusual || self.keys.iter().any(sees) {
+                let tiles = PLAIN.over(keys.clone(), head.k_len);
+                state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);
+            }
+        }
+    }
+}
+
+/// The memory of a task. A thread keeps it for its next task: to the allocator it is large enough to be given back to the
+/// system each time, and to come back page by page, zeroed.
+struct Scratch<P: Product> {
+    panels: Vec<Panel<P>>,
+    s: Vec<P::V>,
+    buffers: Buffers,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<dyn Any>>> = const { Cell::new(None) };
+}
+
+impl<P: Product + 'static> Scratch<P> {
+    /// What the thread has put back, or nothing yet.
+    fn take() -> Box<Self> {
+        let kept = SCRATCH.take().and_then(|kept| kept.downcast().ok());
+        kept.unwrap_or_else(|| Box::new(Scratch { panels: Vec::new(), s: Vec::new(), buffers: Buffers::default() }))
+    }
+
+    fn put_back(self: Box<Self>) {
+        SCRATCH.set(Some(self));
+    }
+}
