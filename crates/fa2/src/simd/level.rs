@@ -75,20 +75,23 @@ fn is_intel() -> bool {
     false
 }
 
-/// Lines 4 to 11 of the listing: the states of `rows`, which share k and v, after streaming `keys` past them.
+/// Lines 4 to 11 of the listing: streams `keys` past `rows`, which share k and v, and hands the state of each row to `done`,
+/// in order.
 ///
 /// `simd` must be one of [`Simd::available`].
-pub(super) fn stream_at(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
+pub(super) fn stream_at(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
     match simd {
-        Simd::Portable => stream::stream::<Single<Pair<Portable>>, Portable, 4>(heads, rows, keys),
+        Simd::Portable => stream::stream::<Single<Pair<Portable>>, Portable, 4>(heads, rows, keys, done),
         // SAFETY: the caller has one of the levels whose features have been detected.
         #[cfg(target_arch = "x86_64")]
         #[allow(unsafe_code)]
         simd => unsafe {
             match simd {
-                Simd::Avx2 => stream_avx2(heads, rows, keys),
-                Simd::Avx512Bf16 if heads[0].q.dtype() == attention::DType::Bf16 => stream_bf16(heads, rows, keys),
-                _ => stream_avx512(heads, rows, keys),
+                Simd::Avx2 => stream_avx2(heads, rows, keys, done),
+                Simd::Avx512Bf16 if heads[0].q.dtype() == attention::DType::Bf16 => {
+                    stream_bf16(heads, rows, keys, done)
+                }
+                _ => stream_avx512(heads, rows, keys, done),
             }
         },
         #[cfg(not(target_arch = "x86_64"))]
@@ -98,18 +101,18 @@ pub(super) fn stream_at(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<us
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
-    stream::stream::<Single<Pair<x86::Avx2>>, x86::Avx2, 6>(heads, rows, keys)
+fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+    stream::stream::<Single<Pair<x86::Avx2>>, x86::Avx2, 6>(heads, rows, keys, done)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
-    stream::stream::<Single<Pair<x86::Avx512>>, x86::Avx512, 8>(heads, rows, keys)
+fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+    stream::stream::<Single<Pair<x86::Avx512>>, x86::Avx512, 8>(heads, rows, keys, done)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>) -> Vec<State> {
-    stream::stream::<x86::Bf16Pairs, x86::Avx512, 8>(heads, rows, keys)
+fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+    stream::stream::<x86::Bf16Pairs, x86::Avx512, 8>(heads, rows, keys, done)
 }

@@ -46,6 +46,7 @@ mod vector;
 
 use crate::{Tiles, merge};
 use attention::{Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
+use online_softmax::State;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -109,14 +110,26 @@ impl Fa2Simd {
         let tile = outs[0].rows.clone();
         let rows: Vec<Row> = (0..heads.len()).flat_map(|head| tile.clone().map(move |i| (head, i))).collect();
         let visible = heads[0].visible_to_any(tile.clone());
-        let parts = splits(&heads).into_par_iter().map(|split| {
+        let stream = |split: &Range<usize>, done: &mut dyn FnMut(State)| {
             let keys = visible.start.max(split.start)..visible.end.min(split.end);
-            level::stream_at(self.simd, &heads, &rows, keys)
-        });
-        let states = merge(parts.collect());
-        for ((head, i), state) in rows.into_iter().zip(states) {
+            level::stream_at(self.simd, &heads, &rows, keys, done);
+        };
+        let mut places = rows.iter();
+        let mut store = |state: State| {
+            let &(head, i) = places.next().expect("as many states as rows");
             let (o, lse) = state.finish(heads[head].sink);
             outs[head].store(i, o.view(), lse);
+        };
+        match &splits(&heads)[..] {
+            [all] => stream(all, &mut store),
+            splits => {
+                let states = |split| {
+                    let mut states = Vec::with_capacity(rows.len());
+                    stream(split, &mut |state| states.push(state));
+                    states
+                };
+                merge(splits.par_iter().map(states).collect()).into_iter().for_each(store);
+            }
         }
     }
 }

@@ -37,17 +37,11 @@ impl<P: Product> Panel<P> {
     #[inline(always)]
     pub(super) fn start(&mut self, heads: &[Head], rows: &[Row], numbers: &[f32]) {
         let (d, d_v) = (heads[0].d(), heads[0].d_v());
-        let mut lanes = vec![0.0; P::DEPTH * P::V::LANES];
+        let number = |lane: usize, c: usize| if lane < rows.len() && c < d { numbers[lane * d + c] } else { 0.0 };
         self.q.clear();
         for c in (0..d).step_by(P::DEPTH) {
-            lanes.fill(0.0);
-            for (depth, lanes) in lanes.chunks_exact_mut(P::V::LANES).take(d - c).enumerate() {
-                for (lane, row) in lanes.iter_mut().zip(numbers.chunks_exact(d)) {
-                    *lane = row[c + depth];
-                }
-            }
-            let low = P::V::load(&lanes);
-            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::load(&lanes[P::V::LANES..])) } else { low });
+            let low = P::V::from_fn(|lane| number(lane, c));
+            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::from_fn(|lane| number(lane, c + 1))) } else { low });
         }
         self.o.clear();
         self.o.resize(d_v, P::V::splat(0.0));
@@ -213,17 +207,22 @@ impl<P: Product> Panel<P> {
 
     /// The state of each row, in the order of the rows.
     #[inline(always)]
-    pub(super) fn states(&self) -> Vec<State> {
-        let mut states = vec![State::empty(self.o.len()); self.rows.len()];
-        let mut lanes = vec![0.0; P::V::LANES];
-        self.m.store(&mut lanes);
-        states.iter_mut().zip(&lanes).for_each(|(state, &m)| state.m = m);
-        self.l.store(&mut lanes);
-        states.iter_mut().zip(&lanes).for_each(|(state, &l)| state.l = l);
-        for (c, o) in self.o.iter().enumerate() {
-            o.store(&mut lanes);
-            states.iter_mut().zip(&lanes).for_each(|(state, &o)| state.o[c] = o);
-        }
-        states
+    pub(super) fn states(&self) -> impl Iterator<Item = State> {
+        let [m, l, o] = [lanes(&[self.m]), lanes(&[self.l]), lanes(&self.o)];
+        (0..self.rows.len()).map(move |row| State {
+            m: m[row],
+            l: l[row],
+            o: o.chunks_exact(P::V::LANES).map(|o| o[row]).collect(),
+        })
     }
+}
+
+/// The numbers in `vectors`, `[vectors, LANES]`.
+#[inline(always)]
+fn lanes<V: Vector>(vectors: &[V]) -> Vec<f32> {
+    let mut lanes = vec![0.0; vectors.len() * V::LANES];
+    for (vector, lanes) in vectors.iter().zip(lanes.chunks_exact_mut(V::LANES)) {
+        vector.store(lanes);
+    }
+    lanes
 }

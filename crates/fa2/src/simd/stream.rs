@@ -13,8 +13,8 @@ use std::array;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Lines 4 to 11: the states of `rows`, which share k and v, after streaming `keys` past them. `P` multiplies for many
-/// rows, `V` for few.
+/// Lines 4 to 11: streams `keys` past `rows`, which share k and v, and hands the state of each row to `done`, in order. `P`
+/// multiplies for many rows, `V` for few.
 ///
 /// `R` keys or channels are computed at once, as many as leave the accumulators, `R` vectors of `P`, in registers.
 #[inline(always)]
@@ -22,19 +22,35 @@ pub(super) fn stream<P: Product + 'static, V: Vector, const R: usize>(
     heads: &[Head],
     rows: &[Row],
     keys: Range<usize>,
-) -> Vec<State> {
-    let numbers = load_rows(heads, rows);
-    let mut unusual = Unusual::new(&heads[0], &numbers);
+    done: &mut dyn FnMut(State),
+) {
     let mut scratch = Scratch::<P>::take();
+    let Scratch { numbers, panels, s, buffers } = &mut *scratch;
+    load_rows(heads, rows, numbers);
+    let mut unusual = Unusual::new(&heads[0], numbers);
     // Whether the rows are few must not depend on how they are cut into tasks.
-    let mut states = if heads[0].q_len * heads.len() <= P::V::LANES / 2 {
-        stream_few::<V>(heads, rows, &numbers, keys.clone(), &mut unusual, &mut scratch.buffers)
+    let (groups, panels) = if heads[0].q_len * heads.len() <= P::V::LANES / 2 {
+        (stream_few::<V>(heads, rows, numbers, keys.clone(), &mut unusual, buffers), &mut [][..])
     } else {
-        stream_panels::<P, R>(heads, rows, &numbers, keys.clone(), &mut unusual, &mut scratch)
+        let count = rows.len().div_ceil(P::V::LANES);
+        panels.resize_with(panels.len().max(count), Panel::new);
+        let panels = &mut panels[..count];
+        stream_panels::<P, R>(heads, rows, numbers, keys.clone(), &mut unusual, (panels, s, buffers));
+        (Vec::new(), panels)
     };
+    let mut place = 0;
+    let mut mended = |mut state| {
+        unusual.mend(heads, rows[place], place, &keys, &mut state);
+        place += 1;
+        done(state);
+    };
+    for few in groups {
+        few.states(heads[0].d_v()).for_each(&mut mended);
+    }
+    for panel in panels {
+        panel.states().for_each(&mut mended);
+    }
     scratch.put_back();
-    unusual.mend(heads, rows, keys, &mut states);
-    states
 }
 
 /// Lines 6 and 7, dividing the keys: the tiles of `keys`.
@@ -49,14 +65,9 @@ fn stream_panels<P: Product, const R: usize>(
     numbers: &[f32],
     keys: Range<usize>,
     unusual: &mut Unusual,
-    Scratch { panels, s, buffers }: &mut Scratch<P>,
-) -> Vec<State> {
-    let (head, lanes) = (&heads[0], P::V::LANES);
-    let count = rows.len().div_ceil(lanes);
-    if panels.len() < count {
-        panels.resize_with(count, Panel::new);
-    }
-    let panels = &mut panels[..count];
+    (panels, s, buffers): (&mut [Panel<P>], &mut Vec<P::V>, &mut Buffers),
+) {
+    let (head, lanes, count) = (&heads[0], P::V::LANES, panels.len());
     for ((panel, rows), numbers) in panels.iter_mut().zip(rows.chunks(lanes)).zip(numbers.chunks(lanes * head.d())) {
         panel.start(heads, rows, numbers);
     }
@@ -69,9 +80,6 @@ fn stream_panels<P: Product, const R: usize>(
             panel.stream::<R>(heads, &tile, s, unusual);
         }
     }
-    let mut states = Vec::with_capacity(rows.len());
-    panels.iter().for_each(|panel| states.extend(panel.states()));
-    states
 }
 
 #[inline(always)]
@@ -82,7 +90,7 @@ fn stream_few<V: Vector>(
     keys: Range<usize>,
     unusual: &mut Unusual,
     buffers: &mut Buffers,
-) -> Vec<State> {
+) -> Vec<Few<V>> {
     let head = &heads[0];
     let mut groups = Vec::new();
     for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS * head.d())) {
@@ -97,9 +105,7 @@ fn stream_few<V: Vector>(
             stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
         }
     }
-    let mut states = Vec::with_capacity(rows.len());
-    groups.iter().for_each(|few| states.extend(few.states(head.d_v())));
-    states
+    groups
 }
 
 /// One tile past all groups of few rows. The first of them fetches the next tile, row by row, as it goes.
@@ -135,16 +141,14 @@ impl Unusual {
         Unusual { rows, keys: Vec::new() }
     }
 
-    /// Computes again the states of rows that are unusual themselves or see an unusual key.
-    fn mend(&self, heads: &[Head], rows: &[Row], keys: Range<usize>, states: &mut [State]) {
-        for ((&unusual, &(head, i)), state) in self.rows.iter().zip(rows).zip(states) {
-            let head = &heads[head];
-            let hidden_by_bias = |j| head.bias.is_some_and(|bias| bias[[i, j]] == f32::NEG_INFINITY);
-            let sees = |&j: &usize| head.visible(i).contains(&j) && !hidden_by_bias(j);
-            if unusual || self.keys.iter().any(sees) {
-                let tiles = PLAIN.over(keys.clone(), head.k_len);
-                state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);
-            }
+    /// Computes the state of the row at `place` again if it is unusual itself or sees an unusual key.
+    fn mend(&self, heads: &[Head], (head, i): Row, place: usize, keys: &Range<usize>, state: &mut State) {
+        let head = &heads[head];
+        let hidden_by_bias = |j| head.bias.is_some_and(|bias| bias[[i, j]] == f32::NEG_INFINITY);
+        let sees = |&j: &usize| head.visible(i).contains(&j) && !hidden_by_bias(j);
+        if self.rows[place] || self.keys.iter().any(sees) {
+            let tiles = PLAIN.over(keys.clone(), head.k_len);
+            state.clone_from(&crate::stream(head, i..i + 1, tiles, &NoMeter)[0]);
         }
     }
 }
@@ -152,6 +156,7 @@ impl Unusual {
 /// The memory of a task. A thread keeps it for its next task: to the allocator it is large enough to be given back to the
 /// system each time, and to come back page by page, zeroed.
 struct Scratch<P: Product> {
+    numbers: Vec<f32>,
     panels: Vec<Panel<P>>,
     s: Vec<P::V>,
     buffers: Buffers,
@@ -165,7 +170,10 @@ impl<P: Product + 'static> Scratch<P> {
     /// What the thread has put back, or nothing yet.
     fn take() -> Box<Self> {
         let kept = SCRATCH.take().and_then(|kept| kept.downcast().ok());
-        kept.unwrap_or_else(|| Box::new(Scratch { panels: Vec::new(), s: Vec::new(), buffers: Buffers::default() }))
+        kept.unwrap_or_else(|| {
+            let (numbers, panels, s) = (Vec::new(), Vec::new(), Vec::new());
+            Box::new(Scratch { numbers, panels, s, buffers: Buffers::default() })
+        })
     }
 
     fn put_back(self: Box<Self>) {

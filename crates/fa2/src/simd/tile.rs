@@ -140,13 +140,12 @@ impl<'a> KeyTile<'a, bf16> {
 
 /// Query rows in f32, `[rows, d]`.
 #[inline(always)]
-pub(super) fn load_rows(heads: &[Head], rows: &[Row]) -> Vec<f32> {
+pub(super) fn load_rows(heads: &[Head], rows: &[Row], numbers: &mut Vec<f32>) {
     let d = heads[0].d();
-    let mut numbers = vec![0.0; rows.len() * d];
+    numbers.resize(rows.len() * d, 0.0);
     for (&(head, i), numbers) in rows.iter().zip(numbers.chunks_exact_mut(d)) {
         heads[head].q.load_row(i, numbers);
     }
-    numbers
 }
 
 /// A range of rows as [`KeyTile::load`] wants them: where they lie, or in `buffer`.
