@@ -8,7 +8,6 @@ use super::tile::{KeyTile, Number, is_usual_score, prefetch};
 use super::vector::Vector;
 use super::{KEYS, Row};
 use attention::Head;
-use ndarray::Array1;
 use online_softmax::State;
 use std::array;
 use std::ops::Range;
@@ -145,13 +144,13 @@ impl<V: Vector> Few<V> {
         }
     }
 
-    /// The state of each row.
-    pub(super) fn states(&self, d_v: usize) -> impl Iterator<Item = State> {
-        (0..self.rows.len()).map(move |row| State {
-            m: self.m[row],
-            l: self.l[row],
-            o: Array1::from_iter((0..d_v).map(|c| self.o[c / V::LANES][row].lane(c % V::LANES))),
-        })
+    /// Puts the state of each row into `state`, for `done`, in the order of the rows.
+    pub(super) fn states(&self, state: &mut State, mut done: impl FnMut(&mut State)) {
+        for row in 0..self.rows.len() {
+            (state.m, state.l) = (self.m[row], self.l[row]);
+            state.o.iter_mut().enumerate().for_each(|(c, o)| *o = self.o[c / V::LANES][row].lane(c % V::LANES));
+            done(state);
+        }
     }
 }
 

@@ -79,7 +79,13 @@ fn is_intel() -> bool {
 /// in order.
 ///
 /// `simd` must be one of [`Simd::available`].
-pub(super) fn stream_at(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+pub(super) fn stream_at(
+    simd: Simd,
+    heads: &[Head],
+    rows: &[Row],
+    keys: Range<usize>,
+    done: &mut dyn FnMut(&mut State),
+) {
     match simd {
         Simd::Portable => stream::stream::<Single<Pair<Portable>>, Portable, 4>(heads, rows, keys, done),
         // SAFETY: the caller has one of the levels whose features have been detected.
@@ -101,18 +107,18 @@ pub(super) fn stream_at(simd: Simd, heads: &[Head], rows: &[Row], keys: Range<us
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+fn stream_avx2(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(&mut State)) {
     stream::stream::<Single<Pair<x86::Avx2>>, x86::Avx2, 6>(heads, rows, keys, done)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+fn stream_avx512(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(&mut State)) {
     stream::stream::<Single<Pair<x86::Avx512>>, x86::Avx512, 8>(heads, rows, keys, done)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(State)) {
+fn stream_bf16(heads: &[Head], rows: &[Row], keys: Range<usize>, done: &mut dyn FnMut(&mut State)) {
     stream::stream::<x86::Bf16Pairs, x86::Avx512, 8>(heads, rows, keys, done)
 }

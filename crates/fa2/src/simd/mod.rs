@@ -48,6 +48,7 @@ use crate::{Tiles, merge};
 use attention::{Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
 use online_softmax::State;
 use rayon::prelude::*;
+use std::mem;
 use std::ops::Range;
 
 pub use level::Simd;
@@ -110,25 +111,28 @@ impl Fa2Simd {
         let tile = outs[0].rows.clone();
         let rows: Vec<Row> = (0..heads.len()).flat_map(|head| tile.clone().map(move |i| (head, i))).collect();
         let visible = heads[0].visible_to_any(tile.clone());
-        let stream = |split: &Range<usize>, done: &mut dyn FnMut(State)| {
+        let stream = |split: &Range<usize>, done: &mut dyn FnMut(&mut State)| {
             let keys = visible.start.max(split.start)..visible.end.min(split.end);
             level::stream_at(self.simd, &heads, &rows, keys, done);
         };
         let mut places = rows.iter();
-        let mut store = |state: State| {
+        let mut store = |state: &mut State| {
             let &(head, i) = places.next().expect("as many states as rows");
-            let (o, lse) = state.finish(heads[head].sink);
+            // The memory of o goes through all rows: to allocate it for each would cost as much as the row's few last lines.
+            let whole = State { o: mem::take(&mut state.o), ..*state };
+            let (o, lse) = whole.finish(heads[head].sink);
             outs[head].store(i, o.view(), lse);
+            state.o = o;
         };
         match &splits(&heads)[..] {
             [all] => stream(all, &mut store),
             splits => {
                 let states = |split| {
                     let mut states = Vec::with_capacity(rows.len());
-                    stream(split, &mut |state| states.push(state));
+                    stream(split, &mut |state| states.push(state.clone()));
                     states
                 };
-                merge(splits.par_iter().map(states).collect()).into_iter().for_each(store);
+                merge(splits.par_iter().map(states).collect()).iter_mut().for_each(store);
             }
         }
     }

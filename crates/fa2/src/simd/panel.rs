@@ -205,15 +205,16 @@ impl<P: Product> Panel<P> {
         }
     }
 
-    /// The state of each row, in the order of the rows.
+    /// Puts the state of each row into `state`, for `done`, in the order of the rows.
     #[inline(always)]
-    pub(super) fn states(&self) -> impl Iterator<Item = State> {
+    pub(super) fn states(&self, state: &mut State, mut done: impl FnMut(&mut State)) {
         let [m, l, o] = [lanes(&[self.m]), lanes(&[self.l]), lanes(&self.o)];
-        (0..self.rows.len()).map(move |row| State {
-            m: m[row],
-            l: l[row],
-            o: o.chunks_exact(P::V::LANES).map(|o| o[row]).collect(),
-        })
+        for row in 0..self.rows.len() {
+            (state.m, state.l) = (m[row], l[row]);
+            let channels = state.o.as_slice_mut().expect("the memory of an array of its own");
+            channels.iter_mut().zip(o.chunks_exact(P::V::LANES)).for_each(|(channel, o)| *channel = o[row]);
+            done(state);
+        }
     }
 }
 

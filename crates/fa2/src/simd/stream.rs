@@ -2,7 +2,7 @@
 
 use super::few::{self, Few};
 use super::panel::Panel;
-use super::tile::{Buffers, KeyTile, Number, is_usual, is_usual_shape, load_rows, prefetch};
+use super::tile::{Buffers, KeyTile, Number, is_usual, is_usual_shape, prefetch};
 use super::vector::{Product, Vector};
 use super::{KEYS, PLAIN, Row};
 use crate::Tiles;
@@ -22,12 +22,11 @@ pub(super) fn stream<P: Product + 'static, V: Vector, const R: usize>(
     heads: &[Head],
     rows: &[Row],
     keys: Range<usize>,
-    done: &mut dyn FnMut(State),
+    done: &mut dyn FnMut(&mut State),
 ) {
     let mut scratch = Scratch::<P>::take();
     let Scratch { numbers, panels, s, buffers } = &mut *scratch;
-    load_rows(heads, rows, numbers);
-    let mut unusual = Unusual::new(&heads[0], numbers);
+    let mut unusual = Unusual::default();
     // Whether the rows are few must not depend on how they are cut into tasks.
     let (groups, panels) = if heads[0].q_len * heads.len() <= P::V::LANES / 2 {
         (stream_few::<V>(heads, rows, numbers, keys.clone(), &mut unusual, buffers), &mut [][..])
@@ -38,17 +37,17 @@ pub(super) fn stream<P: Product + 'static, V: Vector, const R: usize>(
         stream_panels::<P, R>(heads, rows, numbers, keys.clone(), &mut unusual, (panels, s, buffers));
         (Vec::new(), panels)
     };
-    let mut place = 0;
-    let mut mended = |mut state| {
-        unusual.mend(heads, rows[place], place, &keys, &mut state);
+    let (mut state, mut place) = (State::empty(heads[0].d_v()), 0);
+    let mut mended = |state: &mut State| {
+        unusual.mend(heads, rows[place], place, &keys, state);
         place += 1;
         done(state);
     };
     for few in groups {
-        few.states(heads[0].d_v()).for_each(&mut mended);
+        few.states(&mut state, &mut mended);
     }
     for panel in panels {
-        panel.states().for_each(&mut mended);
+        panel.states(&mut state, &mut mended);
     }
     scratch.put_back();
 }
@@ -62,13 +61,14 @@ fn tiles(head: &Head, keys: Range<usize>) -> impl Iterator<Item = Range<usize>> 
 fn stream_panels<P: Product, const R: usize>(
     heads: &[Head],
     rows: &[Row],
-    numbers: &[f32],
+    numbers: &mut Vec<f32>,
     keys: Range<usize>,
     unusual: &mut Unusual,
     (panels, s, buffers): (&mut [Panel<P>], &mut Vec<P::V>, &mut Buffers),
 ) {
     let (head, lanes, count) = (&heads[0], P::V::LANES, panels.len());
-    for ((panel, rows), numbers) in panels.iter_mut().zip(rows.chunks(lanes)).zip(numbers.chunks(lanes * head.d())) {
+    for (panel, rows) in panels.iter_mut().zip(rows.chunks(lanes)) {
+        unusual.load_rows(heads, rows, numbers);
         panel.start(heads, rows, numbers);
     }
     for keys in tiles(head, keys) {
@@ -86,14 +86,15 @@ fn stream_panels<P: Product, const R: usize>(
 fn stream_few<V: Vector>(
     heads: &[Head],
     rows: &[Row],
-    numbers: &[f32],
+    numbers: &mut Vec<f32>,
     keys: Range<usize>,
     unusual: &mut Unusual,
     buffers: &mut Buffers,
 ) -> Vec<Few<V>> {
     let head = &heads[0];
     let mut groups = Vec::new();
-    for (rows, numbers) in rows.chunks(few::ROWS).zip(numbers.chunks(few::ROWS * head.d())) {
+    for rows in rows.chunks(few::ROWS) {
+        unusual.load_rows(heads, rows, numbers);
         groups.push(Few::<V>::new(heads, rows, numbers));
     }
     let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
@@ -127,6 +128,7 @@ fn stream_tile<V: Vector, T: Number>(
 }
 
 /// What is left to the plain algorithm: numbers that are not finite, or far from any that attention meets.
+#[derive(Default)]
 struct Unusual {
     /// For each query row, whether its numbers or scores are so.
     rows: Vec<bool>,
@@ -135,10 +137,15 @@ struct Unusual {
 }
 
 impl Unusual {
-    fn new(head: &Head, numbers: &[f32]) -> Self {
-        let shape = is_usual_shape(head);
-        let rows = numbers.chunks_exact(head.d()).map(|q| !shape || !is_usual(q)).collect();
-        Unusual { rows, keys: Vec::new() }
+    /// Line 4: loads some more query rows in f32, `[rows, d]`, and looks at their numbers.
+    #[inline(always)]
+    fn load_rows(&mut self, heads: &[Head], rows: &[Row], numbers: &mut Vec<f32>) {
+        let (d, shape) = (heads[0].d(), is_usual_shape(&heads[0]));
+        numbers.resize(rows.len() * d, 0.0);
+        for (&(head, i), numbers) in rows.iter().zip(numbers.chunks_exact_mut(d)) {
+            heads[head].q.load_row(i, numbers);
+            self.rows.push(!shape || !is_usual(numbers));
+        }
     }
 
     /// Computes the state of the row at `place` again if it is unusual itself or sees an unusual key.

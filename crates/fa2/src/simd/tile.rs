@@ -1,6 +1,5 @@
 //! Tiles of keys and values, as the vectors want them.
 
-use super::Row;
 use super::vector::{Product, Vector};
 use attention::{Head, Rows};
 use half::bf16;
@@ -135,16 +134,6 @@ impl<'a> KeyTile<'a, bf16> {
         }
         let (k, v) = (k.slice(s![keys.clone(), ..]).to_slice()?, v.slice(s![keys.clone(), ..]).to_slice()?);
         (is_usual_bf16(k, 0.0) && is_usual_bf16(v, 0.0)).then_some(KeyTile { keys, k, v })
-    }
-}
-
-/// Query rows in f32, `[rows, d]`.
-#[inline(always)]
-pub(super) fn load_rows(heads: &[Head], rows: &[Row], numbers: &mut Vec<f32>) {
-    let d = heads[0].d();
-    numbers.resize(rows.len() * d, 0.0);
-    for (&(head, i), numbers) in rows.iter().zip(numbers.chunks_exact_mut(d)) {
-        heads[head].q.load_row(i, numbers);
     }
 }
 
