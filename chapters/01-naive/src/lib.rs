@@ -12,7 +12,7 @@
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
-    sink_factor, supports_f32_arithmetic, weight, wide,
+    sink_factor, supports_contiguous, weight, wide,
 };
 use ndarray::parallel::prelude::*;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, Ix2, Zip, s};
@@ -118,7 +118,7 @@ impl<M: Meter + Send> Attention for Naive<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)
+        supports_contiguous(self.name(), problem)
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {

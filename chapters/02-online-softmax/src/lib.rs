@@ -11,7 +11,7 @@
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, sink_factor,
-    supports_f32_arithmetic, weight, wide,
+    supports_contiguous, weight, wide,
 };
 use ndarray::{Array1, ArrayView1, ArrayView2};
 use rayon::prelude::*;
@@ -139,7 +139,7 @@ impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)
+        supports_contiguous(self.name(), problem)
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {

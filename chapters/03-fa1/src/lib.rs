@@ -16,7 +16,7 @@
 
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    Traffic, sink_factor, supports_f32_arithmetic, weight, wide,
+    Traffic, sink_factor, supports_contiguous, weight, wide,
 };
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -190,7 +190,7 @@ impl<M: Meter + Send> Attention for Fa1<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)?;
+        supports_contiguous(self.name(), problem)?;
         self.blocks(problem).map(drop)
     }
 

@@ -15,7 +15,7 @@
 
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Head, LSE_BYTES, Mask, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    Traffic, supports_f32_arithmetic, weight, wide,
+    Traffic, supports_contiguous, weight, wide,
 };
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2};
 use online_softmax::State;
@@ -226,7 +226,7 @@ impl<M: Meter + Send> Attention for Fa2<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)?;
+        supports_contiguous(self.name(), problem)?;
         self.tiles(problem).map(drop)
     }
 

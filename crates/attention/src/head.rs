@@ -9,6 +9,7 @@
 //! digits.
 
 use crate::Mask;
+use crate::kv_rows::KvRows;
 use crate::tensor::Rows;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, s};
@@ -20,9 +21,9 @@ pub struct Head<'a> {
     /// Queries.
     pub q: Rows<'a>,
     /// Keys of the kv head that this query head reads.
-    pub k: Rows<'a>,
+    pub k: KvRows<'a>,
     /// Values of the same kv head.
-    pub v: Rows<'a>,
+    pub v: KvRows<'a>,
     /// Rows of q.
     pub q_len: usize,
     /// Rows of k and v.
@@ -49,7 +50,7 @@ impl Head<'_> {
 
     /// Channels of a value.
     pub fn d_v(&self) -> usize {
-        self.v.shape()[1]
+        self.v.channels()
     }
 
     /// Whether a visible score is `scale * (q . k)` and nothing else.
@@ -77,11 +78,8 @@ impl Head<'_> {
     }
 
     fn visible_score(&self, dot: f32, i: usize, j: usize) -> f32 {
-        let mut s = if dot.is_finite() {
-            self.scale * dot
-        } else {
-            (f64::from(self.scale) * self.q.row_f64(i).dot(&self.k.row_f64(j))) as f32
-        };
+        let mut s =
+            if dot.is_finite() { self.scale * dot } else { (f64::from(self.scale) * self.dot_f64(i, j)) as f32 };
         if self.softcap > 0.0 {
             s = self.softcap * (s / self.softcap).tanh();
         }
@@ -97,7 +95,7 @@ impl Head<'_> {
 
     /// The scores of a tile: `s = q k^T`, scaled, capped, biased and masked.
     ///
-    /// `q` is [`Rows::load`] of `rows` of q, `k` of `keys` of k; `s` is `[rows, keys]` and is overwritten.
+    /// `q` is [`Rows::load`] of `rows` of q, `k` [`KvRows::load`] of `keys` of k; `s` is `[rows, keys]` and is overwritten.
     pub fn scores(
         &self,
         (rows, q): (Range<usize>, ArrayView2<f32>),
@@ -117,7 +115,7 @@ impl Head<'_> {
         }
     }
 
-    /// `o += p v` for a tile of weights `p` `[rows, keys]`, where `v` is [`Rows::load`] of `keys` of v.
+    /// `o += p v` for a tile of weights `p` `[rows, keys]`, where `v` is [`KvRows::load`] of `keys` of v.
     ///
     /// A hidden key has weight 0, but 0 * NaN is NaN. So value rows that are not finite stay out of the matrix product
     /// and are added one by one to the rows that see them; a row's result never depends on a key hidden from it.
@@ -146,8 +144,13 @@ impl Head<'_> {
 
     /// Whether key `j` has a part in row `i`: it is visible and its score is not -inf.
     fn attends(&self, i: usize, j: usize) -> bool {
-        let dot = self.q.row_f64(i).dot(&self.k.row_f64(j));
-        self.score(dot as f32, i, j) != f32::NEG_INFINITY
+        self.score(self.dot_f64(i, j) as f32, i, j) != f32::NEG_INFINITY
+    }
+
+    /// `q_i . k_j` in f64.
+    fn dot_f64(&self, i: usize, j: usize) -> f64 {
+        let (k, j) = self.k.row(j);
+        self.q.row_f64(i).dot(&k.row_f64(j))
     }
 }
 

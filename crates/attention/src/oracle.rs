@@ -7,7 +7,7 @@
 
 use crate::{Attention, AttentionError, Mask, OutputMut, Problem};
 use ndarray::parallel::prelude::*;
-use ndarray::{Array1, ArrayD, ArrayView1, ArrayView2, Axis, IxDyn, Slice};
+use ndarray::{Array1, Array2, ArrayD, ArrayView1, ArrayView2, Axis, CowArray, Ix2, IxDyn, Slice};
 
 /// The oracle as a rung.
 ///
@@ -75,11 +75,13 @@ pub fn truth(problem: &Problem) -> Truth {
     let group = problem.heads() / problem.kv_heads();
     for (b, sequence) in problem.sequences().iter().enumerate().filter(|(_, sequence)| !sequence.q.is_empty()) {
         for h in 0..problem.heads() {
-            let (q, k, v) = (
-                matrix(&q, problem, b, h, &sequence.q),
-                matrix(&k, problem, b, h / group, &sequence.k),
-                matrix(&v, problem, b, h / group, &sequence.k),
-            );
+            let q = matrix(&q, problem, b, h, &sequence.q);
+            let keys = |tensor| match problem.block_table() {
+                Some(table) => gathered(tensor, table.row(b), h / group, sequence.k.len()).into(),
+                None => matrix(tensor, problem, b, h / group, &sequence.k).into(),
+            };
+            let (k, v): (CowArray<f64, Ix2>, CowArray<f64, Ix2>) = (keys(&k), keys(&v));
+            let (k, v) = (k.view(), v.view());
             let k_norms: Vec<f64> = k.rows().into_iter().map(norm).collect();
             let rows: Vec<Row> =
                 (0..sequence.q.len()).into_par_iter().map(|i| row(problem, (b, h, i), q, (k, &k_norms), v)).collect();
@@ -108,6 +110,12 @@ fn matrix<'a>(
     view.index_axis_inplace(Axis(0), h);
     view.slice_axis_inplace(Axis(0), Slice::from(range.clone()));
     view.into_dimensionality().expect("two axes are left")
+}
+
+/// The first `len` rows of head `h` in the pages of `table`, copied slot by slot from a pool `[pages, page, kv_heads, d]`.
+fn gathered(pool: &ArrayD<f64>, table: ArrayView1<i32>, h: usize, len: usize) -> Array2<f64> {
+    let (page, d) = (pool.shape()[1], pool.shape()[3]);
+    Array2::from_shape_fn((len, d), |(j, c)| pool[[table[j / page] as usize, j % page, h, c]])
 }
 
 /// Attention of query `i` of head `h` in sequence `b`, by the definition.

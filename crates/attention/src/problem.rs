@@ -1,8 +1,13 @@
 //! One attention call: borrowed tensors, how they are batched, and options, checked once at the door.
 
+mod check;
+mod paged;
+
 use crate::head::Head;
+use crate::kv_rows::{KvRows, Pages};
 use crate::{AttentionError, DType, Options, TensorView};
-use ndarray::{ArrayView2, s};
+use check::{shape, value};
+use ndarray::{ArrayView2, Axis, s};
 use std::ops::Range;
 
 /// Keys and values.
@@ -15,15 +20,17 @@ pub enum Kv<'a> {
         /// The values.
         v: TensorView<'a>,
     },
-    /// Pages in pools, found through a block table. Its place is kept: [`Problem::new`] refuses it for now.
+    /// Pages in pools, found through a block table: key j of sequence b lies in page `block_table[b, j / page]`, at slot
+    /// `j % page`. Pages may be shared, and stand in a table more than once and in any order.
     Paged {
         /// Key pages `[pages, page, kv_heads, d]`.
         k_pool: TensorView<'a>,
         /// Value pages `[pages, page, kv_heads, d_v]`.
         v_pool: TensorView<'a>,
-        /// Page numbers of each sequence in order, `[batch, columns]`.
+        /// Page numbers of each sequence in order, `[batch, columns]`. What stands behind the pages that a sequence's length
+        /// asks for is never looked at, nor what lies behind its last key in the last of them.
         block_table: ArrayView2<'a, i32>,
-        /// Keys of each sequence.
+        /// Keys of each sequence, 0 to `columns * page`.
         seq_lens: &'a [i32],
     },
 }
@@ -42,6 +49,11 @@ pub enum Batch<'a> {
         /// Row offsets in k and v, starting at 0.
         cu_seqlens_k: &'a [i32],
     },
+    /// Queries of rank 3, `[heads, total, d]`, as in [`Batch::Packed`]; for paged keys and values, which have their own lengths.
+    PackedQueries {
+        /// Row offsets in q, starting at 0.
+        cu_seqlens_q: &'a [i32],
+    },
 }
 
 /// Where one sequence lies: its rows in q's and in k's and v's length axis.
@@ -49,7 +61,7 @@ pub enum Batch<'a> {
 pub struct Sequence {
     /// Rows of q and of the output.
     pub q: Range<usize>,
-    /// Rows of k and v.
+    /// Rows of k and v; of a paged sequence, counted from its own first.
     pub k: Range<usize>,
 }
 
@@ -59,6 +71,7 @@ pub struct Problem<'a> {
     q: TensorView<'a>,
     k: TensorView<'a>,
     v: TensorView<'a>,
+    block_table: Option<ArrayView2<'a, i32>>,
     packed: bool,
     options: Options<'a>,
     sequences: Vec<Sequence>,
@@ -68,12 +81,12 @@ impl<'a> Problem<'a> {
     /// Checks everything that can be wrong with a call and names what is.
     ///
     /// q is `[batch, heads, q_len, d]`, or packed `[heads, total_q, d]`. Query head h reads kv head
-    /// `h / (heads / kv_heads)`. Lengths and batch may be 0; heads, d and d_v are at least 1.
+    /// `h / (heads / kv_heads)`. Lengths and batch may be 0; heads, d and d_v are at least 1. With paged keys and values
+    /// the batch is [`Batch::Dense`] or [`Batch::PackedQueries`].
     ///
     /// # Errors
     /// [`AttentionError::Shape`], [`AttentionError::DType`] or [`AttentionError::Value`] name what does not fit;
-    /// paged keys and values and E4m3 tensors are [`AttentionError::Unsupported`]; a batch too large to list is
-    /// [`AttentionError::Memory`].
+    /// E4m3 tensors are [`AttentionError::Unsupported`]; a batch too large to list is [`AttentionError::Memory`].
     pub fn new(
         q: impl Into<TensorView<'a>>,
         kv: Kv<'a>,
@@ -81,13 +94,22 @@ impl<'a> Problem<'a> {
         options: Options<'a>,
     ) -> Result<Self, AttentionError> {
         let q = q.into();
-        let Kv::Contiguous { k, v } = kv else {
-            return Err(AttentionError::Unsupported { rung: "Problem", what: "paged keys and values".into() });
+        let packed = matches!(batch, Batch::Packed { .. } | Batch::PackedQueries { .. });
+        let (k, v, block_table, sequences) = match kv {
+            Kv::Contiguous { k, v } => {
+                check::dtypes(&q, [("k", &k), ("v", &v)])?;
+                check::shapes(&q, &k, &v, packed)?;
+                let sequences = check::sequences(&q, &k, batch)?;
+                (k, v, None, sequences)
+            }
+            Kv::Paged { k_pool, v_pool, block_table, seq_lens } => {
+                check::dtypes(&q, [("k_pool", &k_pool), ("v_pool", &v_pool)])?;
+                paged::shapes(&q, &k_pool, &v_pool, packed)?;
+                let sequences = paged::sequences(&q, &k_pool, block_table, seq_lens, batch)?;
+                (k_pool, v_pool, Some(block_table), sequences)
+            }
         };
-        check_dtypes(&q, &k, &v)?;
-        let packed = matches!(batch, Batch::Packed { .. });
-        check_shapes(&q, &k, &v, packed)?;
-        let problem = Problem { sequences: sequences(&q, &k, batch)?, q, k, v, packed, options };
+        let problem = Problem { q, k, v, block_table, packed, options, sequences };
         problem.check_options()?;
         Ok(problem)
     }
@@ -109,13 +131,17 @@ impl<'a> Problem<'a> {
     pub fn q(&self) -> &TensorView<'a> {
         &self.q
     }
-    /// The keys.
+    /// The keys; of a paged problem, their pool.
     pub fn k(&self) -> &TensorView<'a> {
         &self.k
     }
-    /// The values.
+    /// The values; of a paged problem, their pool.
     pub fn v(&self) -> &TensorView<'a> {
         &self.v
+    }
+    /// Where the pages of each sequence are, `[batch, columns]`, if keys and values are paged.
+    pub fn block_table(&self) -> Option<ArrayView2<'a, i32>> {
+        self.block_table
     }
     /// The options.
     pub fn options(&self) -> &Options<'a> {
@@ -125,7 +151,7 @@ impl<'a> Problem<'a> {
     pub fn sequences(&self) -> &[Sequence] {
         &self.sequences
     }
-    /// Whether the tensors are packed, of rank 3.
+    /// Whether q and o are packed, of rank 3; k and v are then too, if they are not paged.
     pub fn is_packed(&self) -> bool {
         self.packed
     }
@@ -139,7 +165,8 @@ impl<'a> Problem<'a> {
     }
     /// Key and value heads.
     pub fn kv_heads(&self) -> usize {
-        self.k.shape()[self.k.shape().len() - 3]
+        let shape = self.k.shape();
+        if self.block_table.is_some() { shape[2] } else { shape[shape.len() - 3] }
     }
     /// Channels of a query or key.
     pub fn d(&self) -> usize {
@@ -170,11 +197,15 @@ impl<'a> Problem<'a> {
         let Sequence { q, k } = self.sequences[sequence].clone();
         let (q_len, k_len) = (q.len(), k.len());
         let index = |head: usize| if self.packed { vec![head] } else { vec![sequence, head] };
+        let kv_rows = |tensor: &TensorView<'a>| match self.block_table {
+            Some(table) => KvRows::Paged(Pages::new(tensor.pages(kv_head), table.index_axis_move(Axis(0), sequence))),
+            None => KvRows::Contiguous(tensor.matrix(&index(kv_head), k.clone())),
+        };
         let options = &self.options;
         Head {
             q: self.q.matrix(&index(head), q),
-            k: self.k.matrix(&index(kv_head), k.clone()),
-            v: self.v.matrix(&index(kv_head), k),
+            k: kv_rows(&self.k),
+            v: kv_rows(&self.v),
             sink: options.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[head]),
             scale: self.scale() as f32,
             softcap: options.softcap as f32,
@@ -227,124 +258,11 @@ impl<'a> Problem<'a> {
         Ok(())
     }
 
-    /// Rows and columns of a bias: the tensor's own lengths, or the longest of a packed batch.
+    /// Rows and columns of a bias: the tensor's own lengths, or the longest of a packed or paged batch.
     fn longest(&self) -> (usize, usize) {
-        if self.packed {
-            let longest = |len: fn(&Sequence) -> usize| self.sequences.iter().map(len).max().unwrap_or(0);
-            (longest(|s| s.q.len()), longest(|s| s.k.len()))
-        } else {
-            (self.q.shape()[2], self.k.shape()[2])
-        }
+        let longest = |len: fn(&Sequence) -> usize| self.sequences.iter().map(len).max().unwrap_or(0);
+        let q_len = if self.packed { longest(|s| s.q.len()) } else { self.q.shape()[2] };
+        let ragged_keys = self.packed || self.block_table.is_some();
+        (q_len, if ragged_keys { longest(|s| s.k.len()) } else { self.k.shape()[2] })
     }
-}
-
-fn shape<T>(tensor: &'static str, found: &[usize], wanted: String) -> Result<T, AttentionError> {
-    Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted })
-}
-
-fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, AttentionError> {
-    Err(AttentionError::Value { name, found: found.to_string(), wanted: wanted.to_string() })
-}
-
-fn check_dtypes(q: &TensorView, k: &TensorView, v: &TensorView) -> Result<(), AttentionError> {
-    for (tensor, found) in [("k", k.dtype()), ("v", v.dtype())] {
-        if found != q.dtype() {
-            let wanted = format!("{} as in q", q.dtype());
-            return Err(AttentionError::DType { tensor, found, wanted });
-        }
-    }
-    if q.dtype() == DType::E4m3 {
-        return Err(AttentionError::Unsupported { rung: "Problem", what: format!("{} tensors", DType::E4m3) });
-    }
-    Ok(())
-}
-
-fn check_shapes(q: &TensorView, k: &TensorView, v: &TensorView, packed: bool) -> Result<(), AttentionError> {
-    let layout = |heads: &str, len: &str, d: &str| match packed {
-        true => format!("[{heads}, {len}, {d}] (packed)"),
-        false => format!("[batch, {heads}, {len}, {d}]"),
-    };
-    let rank = if packed { 3 } else { 4 };
-    for (tensor, found, wanted) in [
-        ("q", q.shape(), layout("heads", "q_len", "d")),
-        ("k", k.shape(), layout("kv_heads", "kv_len", "d")),
-        ("v", v.shape(), layout("kv_heads", "kv_len", "d_v")),
-    ] {
-        if found.len() != rank {
-            return shape(tensor, found, wanted);
-        }
-        if found[rank - 3] == 0 || found[rank - 1] == 0 {
-            return shape(tensor, found, format!("{wanted} with heads and channels of at least 1"));
-        }
-        // A broadcast view can be larger than memory; every count and copy below this size stays in range.
-        let elements = found.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
-        if elements.is_none_or(|elements| elements > isize::MAX as usize / size_of::<f64>()) {
-            return shape(tensor, found, format!("{wanted} with no more elements than memory can hold"));
-        }
-    }
-    let (q, k, v) = (q.shape(), k.shape(), v.shape());
-    let mut wanted = k.to_vec();
-    if !packed {
-        wanted[0] = q[0];
-    }
-    wanted[rank - 1] = q[rank - 1];
-    if k != wanted {
-        return shape("k", k, format!("{wanted:?}, to fit q {q:?}"));
-    }
-    if v[..rank - 1] != k[..rank - 1] {
-        return shape("v", v, format!("{:?} and any d_v, to fit k {k:?}", &k[..rank - 1]));
-    }
-    let (heads, kv_heads) = (q[rank - 3], k[rank - 3]);
-    if heads % kv_heads != 0 {
-        return shape("k", k, format!("a number of kv heads that divides q's {heads} heads"));
-    }
-    Ok(())
-}
-
-fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<Vec<Sequence>, AttentionError> {
-    let dense = |k_len: usize| Sequence { q: 0..q.shape()[2], k: 0..k_len };
-    match batch {
-        Batch::Dense => {
-            let (batch, mut sequences) = (q.shape()[0], Vec::new());
-            let bytes = batch as u128 * size_of::<Sequence>() as u128;
-            let no_memory = |_| AttentionError::Memory { what: "the sequences of the batch", bytes };
-            sequences.try_reserve_exact(batch).map_err(no_memory)?;
-            sequences.resize(batch, dense(k.shape()[2]));
-            Ok(sequences)
-        }
-        Batch::KeyLens(k_lens) => {
-            let (batch, kv_len) = (q.shape()[0], k.shape()[2]);
-            if k_lens.len() != batch {
-                return shape("k_lens", &[k_lens.len()], format!("[{batch}]"));
-            }
-            let within = |len: i32| usize::try_from(len).ok().filter(|&len| len <= kv_len);
-            k_lens
-                .iter()
-                .map(|&len| {
-                    within(len).map_or_else(|| value("k_lens", len, format!("0 to {kv_len}")), |len| Ok(dense(len)))
-                })
-                .collect()
-        }
-        Batch::Packed { cu_seqlens_q, cu_seqlens_k } => {
-            let q = offsets("cu_seqlens_q", cu_seqlens_q, q.shape()[1])?;
-            let k = offsets("cu_seqlens_k", cu_seqlens_k, k.shape()[1])?;
-            if q.len() != k.len() {
-                return shape("cu_seqlens_k", &[k.len() + 1], format!("[{}] as cu_seqlens_q", q.len() + 1));
-            }
-            Ok(q.into_iter().zip(k).map(|(q, k)| Sequence { q, k }).collect())
-        }
-    }
-}
-
-/// The row ranges that `cu_seqlens` describes, checked against the `total` rows there are.
-fn offsets(name: &'static str, cu_seqlens: &[i32], total: usize) -> Result<Vec<Range<usize>>, AttentionError> {
-    if cu_seqlens.first() != Some(&0) {
-        let found = cu_seqlens.first().map_or("no entry".into(), |first| format!("{first} first"));
-        return value(name, found, "0 first");
-    }
-    let range = |pair: &[i32]| match (usize::try_from(pair[0]), usize::try_from(pair[1])) {
-        (Ok(start), Ok(end)) if start <= end && end <= total => Ok(start..end),
-        _ => value(name, format!("{} then {}", pair[0], pair[1]), format!("offsets that do not fall, up to {total}")),
-    };
-    cu_seqlens.windows(2).map(range).collect()
 }

@@ -40,7 +40,7 @@ pub trait Attention: Send + Sync {
     }
 }
 
-/// What the CPU rungs take: every problem but F64 ones, which are the oracle's.
+/// What rungs take that compute in f32: every problem but F64 ones, which are the oracle's.
 ///
 /// # Errors
 /// [`AttentionError::Unsupported`].
@@ -48,5 +48,16 @@ pub fn supports_f32_arithmetic(rung: &'static str, problem: &Problem) -> Result<
     match problem.dtype() {
         DType::F64 => Err(AttentionError::Unsupported { rung, what: "F64 tensors".into() }),
         _ => Ok(()),
+    }
+}
+
+/// What the rungs take that come before paging: problems in f32 whose keys and values lie one behind the other.
+///
+/// # Errors
+/// [`AttentionError::Unsupported`].
+pub fn supports_contiguous(rung: &'static str, problem: &Problem) -> Result<(), AttentionError> {
+    match problem.block_table() {
+        Some(_) => Err(AttentionError::Unsupported { rung, what: "paged keys and values".into() }),
+        None => supports_f32_arithmetic(rung, problem),
     }
 }

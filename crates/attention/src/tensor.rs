@@ -6,7 +6,7 @@ use crate::dtype::{DType, E4m3, Element};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{Array, Array2, ArrayD, ArrayView, ArrayView1, ArrayViewMut, ArrayViewMutD, Axis};
-use ndarray::{Dimension, Ix1, Ix2, IxDyn, RemoveAxis, Zip, s};
+use ndarray::{Dimension, Ix1, Ix2, Ix3, IxDyn, RemoveAxis, Zip, s};
 use std::ops::Range;
 
 /// A borrowed tensor of any element type, with any strides.
@@ -123,6 +123,14 @@ impl<'a> TensorView<'a, IxDyn> {
         map!(self, a => a.to_owned(), TensorView to Tensor, [F32, F64, F16, Bf16, E4m3])
     }
 
+    /// The pages of one kv head, `[pages, page, d]`, of a pool `[pages, page, kv_heads, d]`.
+    pub(crate) fn pages(&self, kv_head: usize) -> TensorView<'a, Ix3> {
+        map!(self.clone(), a => {
+            let pages = a.index_axis_move(Axis(2), kv_head);
+            pages.into_dimensionality().expect("a validated pool has this rank")
+        }, TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
+    }
+
     /// The matrix made of `rows` of the last two axes, once the others are fixed by `index`.
     pub(crate) fn matrix(&self, index: &[usize], rows: Range<usize>) -> Rows<'a> {
         let mut view = self.clone();
@@ -130,13 +138,19 @@ impl<'a> TensorView<'a, IxDyn> {
             view = view.index_first(i);
         }
         map!(view, a => {
-            let matrix = a.into_dimensionality::<Ix2>().expect("a validated problem has this rank");
-            matrix.slice_move(s![rows, ..])
+            a.into_dimensionality::<Ix2>().expect("a validated problem has this rank")
         }, TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
+        .slice_rows(rows)
     }
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// The matrix of a range of rows.
+    #[inline(always)]
+    pub fn slice_rows(self, rows: Range<usize>) -> Rows<'a> {
+        map!(self, a => a.slice_move(s![rows, ..]), TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
+    }
+
     /// Copies a range of rows into fast memory as a row-major f32 matrix: the load of a tile.
     pub fn load(&self, rows: Range<usize>) -> Array2<f32> {
         let d = self.shape()[1];

@@ -15,7 +15,7 @@ pub use algorithm::{Running, finish, head, update};
 pub use blocks::{Blocks, formula, tiles, traffic};
 
 use attention::{
-    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, supports_f32_arithmetic,
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, supports_contiguous,
 };
 use rayon::prelude::*;
 
@@ -52,7 +52,7 @@ impl<M: Meter + Send> Attention for Fa1<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)?;
+        supports_contiguous(self.name(), problem)?;
         self.blocks(problem).map(drop)
     }
 

@@ -25,8 +25,7 @@ pub use simd::{Fa2Simd, Simd};
 pub use tiles::{Tiles, formula, traffic};
 
 use attention::{
-    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, RowsMut,
-    supports_f32_arithmetic,
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, RowsMut, supports_contiguous,
 };
 use rayon::prelude::*;
 use std::num::NonZeroUsize;
@@ -79,18 +78,13 @@ impl<M: Meter> Fa2<M> {
     // ANCHOR_END: splits
 }
 
-impl<M: Meter + Send> Attention for Fa2<M> {
-    fn name(&self) -> &'static str {
-        "fa2"
-    }
-
-    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)?;
-        self.tiles(problem).map(drop)
-    }
-
-    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
-        self.supports(problem)?;
+impl<M: Meter + Send> Fa2<M> {
+    /// What [`Attention::forward_into`] does, wherever keys and values lie: for rungs that take pages.
+    ///
+    /// # Errors
+    /// As [`Attention::forward_into`], for F64 tensors too.
+    pub fn run(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        supports_f32_arithmetic("fa2", problem)?;
         let tiles = self.tiles(problem)?;
         // Lines 1 to 3: row tiles of every head of every sequence, each a task of its own.
         let row_tiles: Vec<RowsMut> = out.heads(problem)?.into_iter().flat_map(|head| head.tiles(tiles.rows)).collect();
@@ -100,5 +94,21 @@ impl<M: Meter + Send> Attention for Fa2<M> {
             row_tile(&head, tiles, splits, out, &self.meter);
         });
         Ok(())
+    }
+}
+
+impl<M: Meter + Send> Attention for Fa2<M> {
+    fn name(&self) -> &'static str {
+        "fa2"
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        supports_contiguous(self.name(), problem)?;
+        self.tiles(problem).map(drop)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        self.supports(problem)?;
+        self.run(problem, out)
     }
 }

@@ -80,7 +80,7 @@ impl Input {
             label: file.file.clone(),
             ignored: names.filter(|name| !USED.contains(&name.as_str())).cloned().collect(),
             unbatched,
-            owned: OwnedProblem { q, k, v, batch, scale, mask, softcap, alibi_slopes, bias, sinks },
+            owned: OwnedProblem { q, k, v, pages: None, batch, scale, mask, softcap, alibi_slopes, bias, sinks },
         })
     }
 

@@ -12,7 +12,7 @@ pub use passes::{output, scores, softmax, weights};
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic, filled,
-    supports_f32_arithmetic, wide,
+    supports_contiguous, wide,
 };
 use ndarray::parallel::prelude::*;
 use ndarray::{Array2, Ix2};
@@ -75,7 +75,7 @@ impl<M: Meter + Send> Attention for Naive<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)
+        supports_contiguous(self.name(), problem)
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {

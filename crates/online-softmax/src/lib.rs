@@ -14,7 +14,7 @@ pub use state::State;
 
 use attention::{
     Attention, AttentionError, Head, LSE_BYTES, Meter, NoMeter, OutputMut, Problem, RowsMut, Traffic,
-    supports_f32_arithmetic, wide,
+    supports_contiguous, wide,
 };
 use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
@@ -82,7 +82,7 @@ impl<M: Meter + Send> Attention for OnlineSoftmax<M> {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)
+        supports_contiguous(self.name(), problem)
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {

@@ -1,7 +1,7 @@
 //! A problem that owns its tensors.
 
 use attention::{AttentionError, Batch, Kv, Mask, Options, Problem, Tensor};
-use ndarray::{Array1, Array4, ArrayD};
+use ndarray::{Array1, Array2, Array4, ArrayD};
 
 /// Tensors with any strides, and options: what a [`Problem`] borrows.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct OwnedProblem {
     pub k: Tensor,
     /// Values, as keys with d_v channels.
     pub v: Tensor,
+    /// The pages of each sequence, if k and v are pools `[pages, page, kv_heads, d or d_v]`.
+    pub pages: Option<OwnedPages>,
     /// How sequences lie in the tensors.
     pub batch: OwnedBatch,
     /// As [`Options::scale`].
@@ -42,6 +44,20 @@ pub enum OwnedBatch {
         /// Row offsets in k and v.
         cu_seqlens_k: Vec<i32>,
     },
+    /// As [`Batch::PackedQueries`].
+    PackedQueries {
+        /// Row offsets in q.
+        cu_seqlens_q: Vec<i32>,
+    },
+}
+
+/// Which pages each sequence has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedPages {
+    /// `[batch, columns]`
+    pub block_table: Array2<i32>,
+    /// Keys of each sequence.
+    pub seq_lens: Vec<i32>,
 }
 
 impl OwnedProblem {
@@ -54,6 +70,7 @@ impl OwnedProblem {
             OwnedBatch::Dense => Batch::Dense,
             OwnedBatch::KeyLens(k_lens) => Batch::KeyLens(k_lens),
             OwnedBatch::Packed { cu_seqlens_q, cu_seqlens_k } => Batch::Packed { cu_seqlens_q, cu_seqlens_k },
+            OwnedBatch::PackedQueries { cu_seqlens_q } => Batch::PackedQueries { cu_seqlens_q },
         };
         let options = Options {
             scale: self.scale,
@@ -63,7 +80,13 @@ impl OwnedProblem {
             bias: self.bias.as_ref().map(|bias| bias.view()),
             sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
         };
-        let kv = Kv::Contiguous { k: self.k.view(), v: self.v.view() };
+        let (k, v) = (self.k.view(), self.v.view());
+        let kv = match &self.pages {
+            None => Kv::Contiguous { k, v },
+            Some(OwnedPages { block_table, seq_lens }) => {
+                Kv::Paged { k_pool: k, v_pool: v, block_table: block_table.view(), seq_lens }
+            }
+        };
         Problem::new(self.q.view(), kv, batch, options)
     }
 

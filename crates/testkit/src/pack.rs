@@ -112,6 +112,7 @@ impl Pack {
             q: file.tensor("q")?.clone(),
             k: file.tensor("k")?.clone(),
             v: file.tensor("v")?.clone(),
+            pages: None,
             batch,
             scale: case.scale,
             mask: case.mask.mask(),

@@ -260,7 +260,7 @@ impl Spec {
         let [q, k, v] = [(q, self.layouts[0]), (k, self.layouts[1]), (v, self.layouts[2])]
             .map(|(values, layout)| layout.store(&values, self.dtype));
         let (scale, mask, softcap, batch) = (self.scale, self.mask, self.softcap, self.owned_batch());
-        OwnedProblem { q, k, v, batch, scale, mask, softcap, alibi_slopes, bias, sinks }
+        OwnedProblem { q, k, v, pages: None, batch, scale, mask, softcap, alibi_slopes, bias, sinks }
     }
 
     fn owned_batch(&self) -> OwnedBatch {

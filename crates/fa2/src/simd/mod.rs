@@ -45,7 +45,9 @@ mod tile;
 mod vector;
 
 use crate::{Tiles, merge};
-use attention::{Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_f32_arithmetic};
+use attention::{
+    Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_contiguous, supports_f32_arithmetic,
+};
 use online_softmax::State;
 use rayon::prelude::*;
 use std::mem;
@@ -103,6 +105,16 @@ impl Fa2Simd {
     /// The level in use.
     pub fn simd(&self) -> Simd {
         self.simd
+    }
+
+    /// What [`Attention::forward_into`] does, wherever keys and values lie: for rungs that take pages.
+    ///
+    /// # Errors
+    /// As [`Attention::forward_into`], for F64 tensors too.
+    pub fn run(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        supports_f32_arithmetic("fa2-simd", problem)?;
+        tasks(problem, out)?.into_iter().par_bridge().for_each(|task| self.task(problem, task));
+        Ok(())
     }
 
     /// Lines 4 to 15 for one task: the same rows of every query head that shares k and v.
@@ -175,7 +187,7 @@ impl Attention for Fa2Simd {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
-        supports_f32_arithmetic(self.name(), problem)
+        supports_contiguous(self.name(), problem)
     }
 
     fn weights(&self, problem: &Problem) -> DType {
@@ -184,7 +196,6 @@ impl Attention for Fa2Simd {
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         self.supports(problem)?;
-        tasks(problem, out)?.into_iter().par_bridge().for_each(|task| self.task(problem, task));
-        Ok(())
+        self.run(problem, out)
     }
 }

@@ -1,9 +1,9 @@
 //! Tiles of keys and values, as the vectors want them.
 
 use super::vector::{Product, Vector};
-use attention::{Head, Rows};
+use attention::{Head, KvRows, Rows};
 use half::bf16;
-use ndarray::{ArrayView1, ArrayView2, s};
+use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, concatenate};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -83,20 +83,19 @@ impl<'a> KeyTile<'a> {
         buffers: &'a mut Buffers,
         unusual: &mut Vec<usize>,
     ) -> Self {
-        match (&head.k, &head.v) {
-            (Rows::Bf16(k), Rows::Bf16(v)) if P::DEPTH == 2 => {
-                let tile = |rows: &ArrayView2<'a, bf16>| rows.slice_move(s![keys.clone(), ..]);
-                Self::load_pairs(tile(k), tile(v), keys.clone(), buffers, unusual)
-            }
-            _ => Self::load(head, keys, 1, buffers, unusual),
+        if P::DEPTH == 2 {
+            let (k, v) = (bf16_rows(&head.k, keys.clone()), bf16_rows(&head.v, keys.clone()));
+            Self::load_pairs(k, v, keys, buffers, unusual)
+        } else {
+            Self::load(head, keys, 1, buffers, unusual)
         }
     }
 
     /// Pairs of channels of k, and pairs of keys of v. An odd one out has a 0 beside it.
     #[inline(always)]
     fn load_pairs(
-        k: ArrayView2<bf16>,
-        v: ArrayView2<bf16>,
+        k: CowArray<bf16, Ix2>,
+        v: CowArray<bf16, Ix2>,
         keys: Range<usize>,
         buffers: &'a mut Buffers,
         unusual: &mut Vec<usize>,
@@ -128,11 +127,13 @@ impl<'a> KeyTile<'a, bf16> {
     /// A tile of BF16 numbers where they lie, if usual rows of whole vectors of `lanes` lie there one behind the other.
     #[inline(always)]
     pub(super) fn in_place(head: &'a Head, keys: Range<usize>, lanes: usize) -> Option<Self> {
-        let (Rows::Bf16(k), Rows::Bf16(v)) = (&head.k, &head.v) else { return None };
+        let (Rows::Bf16(k), Rows::Bf16(v)) = (head.k.run(keys.clone())?, head.v.run(keys.clone())?) else {
+            return None;
+        };
         if !k.ncols().is_multiple_of(lanes) || !v.ncols().is_multiple_of(lanes) {
             return None;
         }
-        let (k, v) = (k.slice(s![keys.clone(), ..]).to_slice()?, v.slice(s![keys.clone(), ..]).to_slice()?);
+        let (k, v) = (k.to_slice()?, v.to_slice()?);
         (is_usual_bf16(k, 0.0) && is_usual_bf16(v, 0.0)).then_some(KeyTile { keys, k, v })
     }
 }
@@ -140,21 +141,27 @@ impl<'a> KeyTile<'a, bf16> {
 /// A range of rows as [`KeyTile::load`] wants them: where they lie, or in `buffer`.
 #[inline(always)]
 fn load<'a>(
-    rows: &'a Rows,
+    rows: &'a KvRows,
     range: Range<usize>,
     lanes: usize,
     buffer: &'a mut Vec<f32>,
     unusual: &mut Vec<usize>,
 ) -> &'a [f32] {
-    let width = rows.shape()[1].next_multiple_of(lanes);
-    if let Rows::F32(rows) = rows
-        && rows.ncols() == width
-        && let Some(rows) = rows.slice(s![range.clone(), ..]).to_slice()
+    let d = rows.channels();
+    let width = d.next_multiple_of(lanes);
+    if d == width
+        && let Some(Rows::F32(rows)) = rows.run(range.clone())
+        && let Some(rows) = rows.to_slice()
         && is_usual(rows)
     {
         return rows;
     }
-    widen(rows, range.clone(), lanes, buffer);
+    if d < width {
+        // What the last tile left between the rows must not come back.
+        buffer.clear();
+    }
+    buffer.resize(range.len() * width, 0.0);
+    rows.load_into(range.clone(), width, buffer);
     if !is_usual(buffer) {
         for (key, row) in range.zip(buffer.chunks_exact_mut(width)).filter(|(_, row)| !is_usual(row)) {
             row.fill(0.0);
@@ -164,17 +171,18 @@ fn load<'a>(
     buffer
 }
 
-/// Copies a range of rows in f32, each with zeros behind it up to a multiple of `lanes`.
-#[inline(always)]
-fn widen(rows: &Rows, range: Range<usize>, lanes: usize, buffer: &mut Vec<f32>) {
-    let d = rows.shape()[1];
-    let width = d.next_multiple_of(lanes);
-    if d < width {
-        buffer.clear();
-    }
-    buffer.resize(range.len() * width, 0.0);
-    for (i, out) in range.zip(buffer.chunks_exact_mut(width)) {
-        rows.load_row(i, &mut out[..d]);
+/// A range of rows of BF16 numbers: where they lie, or together in a copy.
+fn bf16_rows<'a>(rows: &KvRows<'a>, range: Range<usize>) -> CowArray<'a, bf16, Ix2> {
+    let numbers = |rows| match rows {
+        Rows::Bf16(rows) => rows,
+        _ => unreachable!("only BF16 problems are computed in pairs"),
+    };
+    match rows.run(range.clone()) {
+        Some(rows) => numbers(rows).into(),
+        None => {
+            let runs: Vec<ArrayView2<bf16>> = rows.runs(range).map(numbers).collect();
+            concatenate(Axis(0), &runs).expect("rows of as many channels").into()
+        }
     }
 }
 
@@ -221,11 +229,11 @@ fn without_unusual<'t>(
 #[inline(always)]
 pub(super) fn prefetch(head: &Head, key: usize) {
     if key < head.k_len {
-        for rows in [&head.k, &head.v] {
+        for (rows, place) in [head.k.row(key), head.v.row(key)] {
             match rows {
-                Rows::F32(rows) => prefetch_row(rows.row(key)),
-                Rows::F16(rows) => prefetch_row(rows.row(key)),
-                Rows::Bf16(rows) => prefetch_row(rows.row(key)),
+                Rows::F32(rows) => prefetch_row(rows.row(place)),
+                Rows::F16(rows) => prefetch_row(rows.row(place)),
+                Rows::Bf16(rows) => prefetch_row(rows.row(place)),
                 Rows::F64(_) | Rows::E4m3(_) => {}
             }
         }
