@@ -3,6 +3,7 @@
 use attention::oracle::truth;
 use attention::{Batch, Kv, Mask, Options, Problem};
 use fa2::{Fa2Simd, Simd};
+use ladder::forms::{self, FORMS};
 use ladder::registry::{self, ORACLE, RUNGS, Settings};
 use ndarray::Axis;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,12 @@ const UNSUPPORTED: [&str; 10] = [
     "c55_bf16_mla_prefill_norm",
     "c56_f32_mla_decode",
 ];
+
+/// The cases that pose a layer.
+const LAYERS: [&str; 3] = ["c54_f32_mla_prefill_plain", "c55_bf16_mla_prefill_norm", "c56_f32_mla_decode"];
+
+/// The case whose values are the first channels of its keys.
+const LATENTS: &str = "c16_bf16_d576_dv512_decode";
 
 /// The case that checks the oracle in its own precision.
 const ORACLE_ONLY: &str = "c02_f64_causal_grads";
@@ -54,9 +61,65 @@ fn unsupported(runner: Runner) -> Vec<String> {
 #[test]
 fn every_rung_conforms() {
     let expected: Vec<&str> = [ORACLE_ONLY].into_iter().chain(UNSUPPORTED).collect();
-    for rung in RUNGS {
+    for rung in RUNGS.iter().filter(|rung| !rung.latents) {
         let attention = rung.build(Settings::default());
         assert_eq!(unsupported(&|problem| run_on_canaries(attention.as_ref(), problem)), expected, "{}", rung.name);
+    }
+}
+
+#[test]
+fn every_rung_for_latents_conforms() {
+    let expected: Vec<String> =
+        pack().cases().iter().map(|case| case.name.clone()).filter(|name| name != LATENTS).collect();
+    for rung in RUNGS.iter().filter(|rung| rung.latents) {
+        let attention = rung.build(Settings::default());
+        assert_eq!(unsupported(&|problem| run_on_canaries(attention.as_ref(), problem)), expected, "{}", rung.name);
+    }
+}
+
+#[test]
+fn every_form_of_the_layer_conforms() {
+    let pack = pack();
+    for (name, form) in FORMS {
+        let mut layers = Vec::new();
+        for case in pack.cases() {
+            let report = pack.run_layer(case, &|problem| forms::run(form, problem)).unwrap();
+            match &report.status {
+                Status::Pass => {
+                    assert!(report.worst_o <= 1.0 && report.worst_lse <= 1.0, "{name}: {report:?}");
+                    println!("{name} {}: {:.3} and lse {:.3}", case.name, report.worst_o, report.worst_lse);
+                    layers.push(case.name.as_str());
+                }
+                Status::Unsupported(_) => assert_ne!(case.family, "mla", "{name}: {report:?}"),
+                Status::Fail(why) => panic!("{name} on {}: {why}", case.name),
+            }
+        }
+        assert_eq!(layers, LAYERS, "{name}");
+    }
+}
+
+/// An error of twice the tolerance in one element of any result, or a result that is missing, fails in every case.
+#[test]
+fn small_errors_of_a_layer_are_caught_in_every_case() {
+    let pack = pack();
+    for case in pack.cases().iter().filter(|case| case.family == "mla") {
+        for name in ["c_kv", "k_rope", "q_lat", "lse", "o_lat", "o", "out"] {
+            for missing in [false, true] {
+                let report = pack.run_layer(case, &|problem| {
+                    let mut outcome = forms::run(mla::Form::Absorbed, problem)?;
+                    let result = outcome.remove(name);
+                    if let (false, Some(mut result)) = (missing, result) {
+                        last(&mut result, |x| x + 2.0 * case.tol.of(name));
+                        outcome.insert(name, result);
+                    }
+                    Ok(outcome)
+                });
+                let report = report.unwrap();
+                // Not every form has these two.
+                let passes = missing && ["q_lat", "o_lat"].contains(&name);
+                assert_eq!(report.status == Status::Pass, passes, "{name}, missing {missing}: {report:?}");
+            }
+        }
     }
 }
 
@@ -120,7 +183,7 @@ fn real_layer(name: &str, mask: Mask, cu_seqlens: Option<&str>, s_max: f64) {
     let (o, lse) = (tensor("o").to_f64(), tensor("lse").to_f64());
     let o_tol = |o: f64| 2f64.powi(-11) * o.abs() + 2f64.powi(-25) + 2f64.powi(-20) * (1.0 + s_max) * v_max;
     let lse_tol = |lse: f64| 1e-5 * (1.0 + lse.abs());
-    for name in RUNGS.iter().map(|rung| rung.name).chain([ORACLE]) {
+    for name in RUNGS.iter().filter(|rung| !rung.latents).map(|rung| rung.name).chain([ORACLE]) {
         let rung = registry::attention(name, Settings::default()).unwrap();
         let found = run_on_canaries(rung.as_ref(), &problem).unwrap();
         let verdict = Verdict {

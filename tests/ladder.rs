@@ -2,11 +2,11 @@
 //!
 //! `PROPTEST_CASES=20000 cargo test --release -p flash-ladder-tests --test ladder` climbs it as often as you like.
 
-use attention::{TrafficMeter, oracle};
+use attention::{AttentionError, TrafficMeter, oracle};
 use ladder::registry::{RUNGS, Settings};
 use proptest::prelude::*;
 use proptest::sample::select;
-use testkit::problems::{Spec, problems};
+use testkit::problems::{Spec, latents, problems};
 use testkit::{forward_on_canaries, judge, judge_against};
 
 /// Fast memories from little more than one row of 128 channels to the default, so that tiles are small and large.
@@ -14,6 +14,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     select(vec![4 * 520, 5000, 20_000, 100 * 1024]).prop_map(|fast_memory| Settings { fast_memory })
 }
 
+/// Takes every rung past the problem, but those that take latents alone where it has none.
 fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
     let owned = spec.build();
     let problem = owned.problem();
@@ -21,6 +22,11 @@ fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
     let mut below = None;
     for rung in RUNGS {
         let attention = rung.build(settings);
+        if rung.latents && !spec.values_are_keys {
+            let refusal = attention.supports(&problem);
+            prop_assert!(matches!(refusal, Err(AttentionError::Unsupported { .. })), "{}: {refusal:?}", rung.name);
+            continue;
+        }
         let (output, weights) = (forward_on_canaries(attention.as_ref(), &problem)?, attention.weights(&problem));
         let verdict = judge(&problem, &truth, &output, weights);
         prop_assert!(verdict.passes(), "{} against the oracle: {verdict}", rung.name);
@@ -36,6 +42,11 @@ fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn every_rung_agrees_with_the_one_below(spec in problems(), settings in settings()) {
+        climb(&spec, settings)?;
+    }
+
+    #[test]
+    fn every_rung_agrees_with_the_one_below_on_latents(spec in latents(), settings in settings()) {
         climb(&spec, settings)?;
     }
 

@@ -5,8 +5,9 @@ use attention::{Attention, Batch, DType, Kv, NoMeter, Options, Output, Problem, 
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
+use mla::MlaAbsorbed;
 use naive::Naive;
-use ndarray::{Array4, ArrayD, Axis, IxDyn};
+use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
 use online_softmax::OnlineSoftmax;
 use std::num::NonZeroUsize;
 
@@ -42,6 +43,19 @@ pub(crate) fn rungs(d: usize, d_v: usize) -> Vec<Named> {
         rungs.push(named(&format!("fa2-simd:{simd}"), Fa2Simd::new(simd).unwrap()));
     }
     rungs
+}
+
+/// The rungs for latents: with their default tiles, with one row of each head and two keys, and in splits.
+pub(crate) fn latent_rungs() -> Vec<Named> {
+    let n = |n| NonZeroUsize::new(n).unwrap();
+    let small = MlaAbsorbed::new(n(1), n(2));
+    vec![
+        named("mla-absorbed", MlaAbsorbed::default()),
+        named("mla-absorbed with tiles of two keys", small),
+        named("mla-absorbed with tiles of seven rows", MlaAbsorbed::new(n(7), n(5))),
+        named("mla-absorbed in 3 splits", MlaAbsorbed::default().with_splits(n(3))),
+        named("mla-absorbed with tiles of two keys in 4 splits", small.with_splits(n(4))),
+    ]
 }
 
 /// Lengths of a problem. `dims(q_len, k_len)` is one head of one channel.
@@ -97,6 +111,12 @@ impl Tensors {
         Problem::dense(self.q.view(), self.k.view(), self.v.view(), options).unwrap()
     }
 
+    /// With the first d_v channels of the keys as values, in the keys' memory.
+    pub(crate) fn latents<'a>(&'a self, d_v: usize, batch: Batch<'_>, options: Options<'a>) -> Problem<'a> {
+        let v = self.k.slice(s![.., .., .., ..d_v]).into();
+        Problem::new(self.q.view(), Kv::Contiguous { k: self.k.view().into(), v }, batch, options).unwrap()
+    }
+
     /// With only the first `k_lens[b]` keys of each sequence.
     pub(crate) fn with_lens<'a>(&'a self, k_lens: &[i32], options: Options<'a>) -> Problem<'a> {
         let kv = Kv::Contiguous { k: self.k.view().into(), v: self.v.view().into() };
@@ -132,9 +152,11 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
     output
 }
 
-/// Runs everything that [`rungs`] lists.
+/// Runs everything that [`rungs`] lists, and [`latent_rungs`] where the problem has latents.
 pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
-    rungs(problem.d(), problem.d_v()).into_iter().map(|(name, rung)| (name, run(&*rung, problem))).collect()
+    let latents = problem.kv_heads() == 1 && problem.values_are_keys();
+    let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
+    rungs.map(|(name, rung)| (name, run(&*rung, problem))).collect()
 }
 
 /// o as f32, which holds every output type but F64.

@@ -11,6 +11,7 @@ mod errors;
 mod lengths;
 mod masks;
 mod merge;
+mod mla;
 mod non_finite;
 mod options;
 mod strides;

@@ -103,6 +103,12 @@ impl Head<'_> {
         mut s: ArrayViewMut2<f32>,
     ) {
         general_mat_mul(1.0, &q, &k.t(), 0.0, &mut s);
+        self.finish_scores(rows, keys, s);
+    }
+
+    /// Turns the products `q k^T` of `rows` and `keys`, `[rows, keys]`, into scores, in place: for whoever multiplies the
+    /// rows of several heads at once.
+    pub fn finish_scores(&self, rows: Range<usize>, keys: Range<usize>, mut s: ArrayViewMut2<f32>) {
         for (i, mut row) in rows.zip(s.rows_mut()) {
             let visible = self.visible(i);
             let from = visible.start.clamp(keys.start, keys.end) - keys.start;
@@ -115,35 +121,18 @@ impl Head<'_> {
         }
     }
 
-    /// `o += p v` for a tile of weights `p` `[rows, keys]`, where `v` is [`KvRows::load`] of `keys` of v.
-    ///
-    /// A hidden key has weight 0, but 0 * NaN is NaN. So value rows that are not finite stay out of the matrix product
-    /// and are added one by one to the rows that see them; a row's result never depends on a key hidden from it.
+    /// [`accumulate`] for a tile of weights `p` `[rows, keys]`, where `v` is [`KvRows::load`] of `keys` of v.
     pub fn accumulate(
         &self,
         (rows, p): (Range<usize>, ArrayView2<f32>),
         (keys, v): (Range<usize>, ArrayView2<f32>),
-        mut o: ArrayViewMut2<f32>,
+        o: ArrayViewMut2<f32>,
     ) {
-        let wild: Vec<usize> = (0..v.nrows()).filter(|&j| v.row(j).iter().any(|x| !x.is_finite())).collect();
-        if wild.is_empty() {
-            general_mat_mul(1.0, &p, &v, 1.0, &mut o);
-            return;
-        }
-        let mut tame = v.to_owned();
-        for &j in &wild {
-            tame.row_mut(j).fill(0.0);
-        }
-        general_mat_mul(1.0, &p, &tame, 1.0, &mut o);
-        for (i, (p, mut o)) in rows.zip(p.rows().into_iter().zip(o.rows_mut())) {
-            for &j in wild.iter().filter(|&&j| self.attends(i, keys.start + j)) {
-                o.scaled_add(p[j], &v.row(j));
-            }
-        }
+        accumulate(p, v, o, |row, key| self.attends(rows.start + row, keys.start + key));
     }
 
     /// Whether key `j` has a part in row `i`: it is visible and its score is not -inf.
-    fn attends(&self, i: usize, j: usize) -> bool {
+    pub fn attends(&self, i: usize, j: usize) -> bool {
         self.score(self.dot_f64(i, j) as f32, i, j) != f32::NEG_INFINITY
     }
 
@@ -151,6 +140,34 @@ impl Head<'_> {
     fn dot_f64(&self, i: usize, j: usize) -> f64 {
         let (k, j) = self.k.row(j);
         self.q.row_f64(i).dot(&k.row_f64(j))
+    }
+}
+
+/// `o += p v` for a tile of weights `p` `[rows, keys]` and of values `v` `[keys, d_v]`. `attends(row, key)`, both counted
+/// in the tile, says whether a row's result may depend on a key.
+///
+/// A hidden key has weight 0, but 0 * NaN is NaN. So value rows that are not finite stay out of the matrix product
+/// and are added one by one to the rows that attend them.
+pub fn accumulate(
+    p: ArrayView2<f32>,
+    v: ArrayView2<f32>,
+    mut o: ArrayViewMut2<f32>,
+    attends: impl Fn(usize, usize) -> bool,
+) {
+    let wild: Vec<usize> = (0..v.nrows()).filter(|&j| v.row(j).iter().any(|x| !x.is_finite())).collect();
+    if wild.is_empty() {
+        general_mat_mul(1.0, &p, &v, 1.0, &mut o);
+        return;
+    }
+    let mut tame = v.to_owned();
+    for &j in &wild {
+        tame.row_mut(j).fill(0.0);
+    }
+    general_mat_mul(1.0, &p, &tame, 1.0, &mut o);
+    for (i, (p, mut o)) in p.rows().into_iter().zip(o.rows_mut()).enumerate() {
+        for &j in wild.iter().filter(|&&j| attends(i, j)) {
+            o.scaled_add(p[j], &v.row(j));
+        }
     }
 }
 

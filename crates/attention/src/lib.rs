@@ -49,7 +49,7 @@ mod tensor;
 
 pub use dtype::{DType, E4m3};
 pub use error::AttentionError;
-pub use head::{Head, sink_factor, weight};
+pub use head::{Head, accumulate, sink_factor, weight};
 pub use kv_rows::{KvRows, Pages};
 pub use meter::{DEFAULT_FAST_MEMORY, LSE_BYTES, Meter, NoMeter, Traffic, TrafficMeter, wide};
 pub use options::{Mask, Options};

@@ -54,18 +54,16 @@ impl Traffic {
         self.read + self.written
     }
 
-    /// The least that any algorithm moves for `problem`: every attended input once, every result once.
+    /// The least that any algorithm moves for `problem`: every attended input once, every result once. Values that lie
+    /// in the keys' own memory are read with them.
     pub fn compulsory(problem: &Problem) -> Self {
         let mut traffic = Traffic::default();
         let [heads, kv_heads, d, d_v] = [problem.heads(), problem.kv_heads(), problem.d(), problem.d_v()].map(wide);
         let (size, lse) = (wide(problem.dtype().size()), wide(LSE_BYTES));
         for sequence in problem.sequences() {
             let [q_len, k_len] = [sequence.q.len(), sequence.k.len()].map(wide);
-            traffic.add(
-                1,
-                size * (heads * q_len * d + kv_heads * k_len * (d + d_v)),
-                heads * q_len * (size * d_v + lse),
-            );
+            let kv = if problem.values_are_keys() { d } else { d + d_v };
+            traffic.add(1, size * (heads * q_len * d + kv_heads * k_len * kv), heads * q_len * (size * d_v + lse));
         }
         traffic
     }

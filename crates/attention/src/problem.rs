@@ -176,6 +176,10 @@ impl<'a> Problem<'a> {
     pub fn d_v(&self) -> usize {
         self.v.shape()[self.v.shape().len() - 1]
     }
+    /// Whether v is the first d_v channels of k, in the same memory, as in latent attention.
+    pub fn values_are_keys(&self) -> bool {
+        self.v.is_prefix_of(&self.k)
+    }
     /// Factor of q . k: the given one, or `1/sqrt(d)`.
     pub fn scale(&self) -> f64 {
         self.options.scale.unwrap_or_else(|| 1.0 / (self.d() as f64).sqrt())

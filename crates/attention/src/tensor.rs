@@ -100,7 +100,10 @@ impl<'a, D: Dimension> TensorView<'a, D> {
 
 impl<'a, D: RemoveAxis> TensorView<'a, D> {
     /// The subview at `index` of the first axis.
-    pub(crate) fn index_first(self, index: usize) -> TensorView<'a, D::Smaller> {
+    ///
+    /// # Panics
+    /// If there is no such axis, or it is shorter.
+    pub fn index_first(self, index: usize) -> TensorView<'a, D::Smaller> {
         map!(self, a => a.index_axis_move(Axis(0), index), TensorView to TensorView, [F32, F64, F16, Bf16, E4m3])
     }
 }
@@ -116,6 +119,41 @@ impl<'a> TensorView<'a, IxDyn> {
         each!(&mut view, a => a.slice_axis_inplace(axis, rows.into()),
             [TensorView::F32, TensorView::F64, TensorView::F16, TensorView::Bf16, TensorView::E4m3]);
         view
+    }
+
+    /// The subview of `columns` of the last axis.
+    ///
+    /// # Panics
+    /// If there is no such axis, or it is shorter.
+    pub fn columns(&self, columns: Range<usize>) -> Self {
+        let axis = Axis(self.shape().len() - 1);
+        let mut view = self.clone();
+        each!(&mut view, a => a.slice_axis_inplace(axis, columns.into()),
+            [TensorView::F32, TensorView::F64, TensorView::F16, TensorView::Bf16, TensorView::E4m3]);
+        view
+    }
+
+    /// Whether this is the first columns of `other`: the same memory, read through the same strides.
+    ///
+    /// ```
+    /// # use attention::TensorView;
+    /// let k = ndarray::Array4::<f32>::zeros((1, 1, 7, 6));
+    /// let k = TensorView::from(k.view());
+    /// assert!(k.columns(0..4).is_prefix_of(&k) && !k.columns(1..4).is_prefix_of(&k));
+    /// ```
+    pub fn is_prefix_of(&self, other: &Self) -> bool {
+        fn memory<T>(a: &ArrayView<T, IxDyn>) -> (*const u8, Vec<isize>) {
+            // The stride of an axis with a single place is never used.
+            let strides = a.shape().iter().zip(a.strides()).map(|(&n, &stride)| if n > 1 { stride } else { 0 });
+            (a.as_ptr().cast(), strides.collect())
+        }
+        let Some((&columns, rows)) = self.shape().split_last() else { return false };
+        let fits = other.shape().split_last().is_some_and(|(&all, others)| columns <= all && rows == others);
+        let first = |view: &Self| {
+            each!(view.columns(0..columns), a => memory(&a),
+                [TensorView::F32, TensorView::F64, TensorView::F16, TensorView::Bf16, TensorView::E4m3])
+        };
+        fits && self.dtype() == other.dtype() && first(self) == first(other)
     }
 
     /// A copy of the elements, as they are.

@@ -18,12 +18,11 @@ use std::ops::Range;
 /// Lines 4 to 15 for one tile of rows, its keys cut into `splits` parts that stream in parallel.
 pub fn row_tile(head: &Head, tiles: Tiles, splits: usize, mut out: RowsMut, meter: &impl Meter) {
     let (rows, d_v, size) = (out.rows.clone(), head.d_v(), head.q.dtype().size());
-    let split = head.k_len.div_ceil(tiles.keys).div_ceil(splits).max(1) * tiles.keys;
     let visible = head.visible_to_any(rows.clone());
     let parts: Vec<Vec<State>> = (0..splits)
         .into_par_iter()
         .map(|part| {
-            let keys = visible.start.max(part * split)..visible.end.min((part + 1) * split);
+            let keys = tiles.part(part, splits, visible.clone(), head.k_len);
             stream(head, rows.clone(), tiles.over(keys, head.k_len), meter) // lines 4 to 11
         })
         .collect();

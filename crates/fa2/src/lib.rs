@@ -22,19 +22,17 @@ mod tiles;
 
 pub use algorithm::{merge, row_tile, stream, update};
 pub use simd::{Fa2Simd, Simd};
-pub use tiles::{Tiles, formula, traffic};
+pub use tiles::{Tiles, formula, shared_tiles, traffic};
 
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, Meter, NoMeter, OutputMut, Problem, RowsMut, supports_contiguous,
+    supports_f32_arithmetic,
 };
 use rayon::prelude::*;
 use std::num::NonZeroUsize;
 
 /// Bytes of one element of a tile, and of a partial result.
 const F32: usize = size_of::<f32>();
-
-/// Keys of one split, about: long enough that merging costs little beside it.
-const SPLIT_KEYS: usize = 2048;
 
 /// FlashAttention-2 with a fast memory of a given size for each thread.
 #[derive(Clone, Copy, Debug)]
@@ -65,17 +63,9 @@ impl<M: Meter> Fa2<M> {
         Tiles::fit(self.fast_memory, problem.d(), problem.d_v())
     }
 
-    // ANCHOR: splits
-    /// How many parts the keys of a row tile are cut into.
     fn splits(&self, tiles: Tiles, q_len: usize, k_len: usize) -> usize {
-        let wanted = match self.splits {
-            Some(splits) => splits.get(),
-            None if q_len <= tiles.rows => k_len.div_ceil(SPLIT_KEYS),
-            None => 1,
-        };
-        wanted.clamp(1, k_len.div_ceil(tiles.keys).max(1))
+        tiles.splits(self.splits, q_len, k_len)
     }
-    // ANCHOR_END: splits
 }
 
 impl<M: Meter + Send> Fa2<M> {

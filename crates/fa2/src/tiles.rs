@@ -1,8 +1,12 @@
 //! Tile sizes from a memory budget, and the traffic that follows from them.
 
 use crate::{F32, Fa2};
-use attention::{AttentionError, LSE_BYTES, Mask, Meter, Problem, Traffic, wide};
+use attention::{AttentionError, LSE_BYTES, Mask, Meter, OutputMut, Problem, RowsMut, Traffic, wide};
+use std::num::NonZeroUsize;
 use std::ops::Range;
+
+/// Keys of one split, about: long enough that merging costs little beside it.
+const SPLIT_KEYS: usize = 2048;
 
 /// Rows and keys of a tile: B_r and B_c of the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,50 @@ impl Tiles {
         let end = if keys.is_empty() { first } else { keys.end.div_ceil(self.keys) };
         (first..end).map(move |tile| tile * self.keys..k_len.min((tile + 1) * self.keys))
     }
+
+    // ANCHOR: splits
+    /// How many parts the keys of a row tile are cut into: as many as `asked`, else one, but more for a sequence whose
+    /// `q_len` rows are a single tile; never more than there are key tiles.
+    pub fn splits(self, asked: Option<NonZeroUsize>, q_len: usize, k_len: usize) -> usize {
+        let wanted = match asked {
+            Some(splits) => splits.get(),
+            None if q_len <= self.rows => k_len.div_ceil(SPLIT_KEYS),
+            None => 1,
+        };
+        wanted.clamp(1, k_len.div_ceil(self.keys).max(1))
+    }
+    // ANCHOR_END: splits
+
+    /// The part of `keys` that belongs to split `part` of `splits`, which end where key tiles do; perhaps none.
+    pub fn part(self, part: usize, splits: usize, keys: Range<usize>, k_len: usize) -> Range<usize> {
+        let split = k_len.div_ceil(self.keys).div_ceil(splits).max(1) * self.keys;
+        keys.start.max(part * split)..keys.end.min((part + 1) * split)
+    }
+}
+
+/// The rows of all heads that share k and v, cut into tiles of about `rows` rows together, at least one of each head: for
+/// each sequence and kv head its tiles in order, each with a piece for every query head of the group.
+///
+/// # Errors
+/// Those of [`OutputMut::heads`].
+pub fn shared_tiles<'a>(
+    problem: &Problem,
+    out: &'a mut OutputMut,
+    rows: usize,
+) -> Result<Vec<Vec<RowsMut<'a>>>, AttentionError> {
+    let group = problem.heads() / problem.kv_heads();
+    let mut heads = out.heads(problem)?;
+    heads.sort_by_key(|out| (out.sequence, out.head));
+    let mut heads = heads.into_iter();
+    let mut all = Vec::new();
+    while heads.len() > 0 {
+        let tiles = heads.by_ref().take(group).map(|out| out.tiles((rows / group).max(1)).into_iter());
+        let mut tiles: Vec<_> = tiles.collect();
+        while let Some(tile) = tiles.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
+            all.push(tile);
+        }
+    }
+    Ok(all)
 }
 
 /// The traffic of Algorithm 1, by its own count: q and o once, and for each tile of rows every key tile that one of

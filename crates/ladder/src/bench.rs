@@ -28,7 +28,7 @@ mod machine;
 mod results;
 
 pub use answers::Answers;
-pub use case::{Case, FASTEST, build, cases, peers, rungs};
+pub use case::{Case, FASTEST, build, cases, cases_for, latents, peers, rungs};
 pub use ceiling::{Ceiling, ceilings};
 #[cfg(feature = "criterion")]
 pub use chapter::chapter;

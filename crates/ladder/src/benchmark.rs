@@ -4,7 +4,7 @@ use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::input::check_memory;
 use crate::memory;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use attention::{Attention, DType};
 use fa2::{Fa2Simd, Simd};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,8 @@ use std::thread;
 use std::time::SystemTime;
 
 pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
-    let (cases, rungs) = (cases(args)?, rungs(args));
+    let rungs = rungs(args);
+    let cases = cases(args, &rungs)?;
     check_fit(&cases, &rungs)?;
     if let Some(path) = &args.output {
         // Better to hear now than after all the work that the results cannot be saved.
@@ -47,21 +48,26 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
 }
 
 /// The shapes that were asked for.
-fn cases(args: &BenchArgs) -> Result<Vec<Case>> {
+fn cases(args: &BenchArgs, rungs: &[&Rung]) -> Result<Vec<Case>> {
     if args.peers {
         return peers(args);
     }
+    if let (Some(rung), Some(d)) = (rungs.iter().find(|rung| rung.latents), args.d.first()) {
+        bail!("--d: found {d}, wanted none: {} is measured on latents of 576 channels", rung.name);
+    }
     let lengths: BTreeSet<usize> = or(&args.n, &[256, 512, 1024]).iter().copied().collect();
     let channels: BTreeSet<usize> = or(&args.d, &[64]).iter().copied().collect();
-    let heads = args.heads.unwrap_or(4);
     let mut cases: Vec<Case> = Vec::new();
     for &dtype in or(&args.dtype, &[DType::F32]) {
-        if cases.iter().any(|case| case.dtype == dtype) {
-            continue;
-        }
         for &d in &channels {
-            let of = |n: &usize| bench::cases(*n).map(|case| Case { dtype, d, heads, kv_heads: heads, ..case });
-            cases.extend(lengths.iter().flat_map(of));
+            for case in lengths.iter().flat_map(|&n| bench::cases_for(rungs, n)) {
+                let (heads, latent) = (args.heads.unwrap_or(case.heads), case.latent.is_some());
+                let (d, kv_heads) = if latent { (case.d, 1) } else { (d, heads) };
+                let case = Case { dtype, d, heads, kv_heads, ..case };
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
         }
     }
     Ok(cases)

@@ -133,8 +133,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct ConformArgs {
     /// The folder with manifest.json and the cases
     pub(crate) dir: PathBuf,
-    /// Only this rung; may be given several times [default: every rung, and the oracle]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    /// Only this rung, or form of a layer; may be given several times [default: every rung, every form, and the oracle]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(conform::names()))]
     pub(crate) rung: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,

@@ -20,7 +20,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     }
     let rows = measure(&problem, settings);
     ensure!(
-        rows.iter().any(|row| !matches!(row.result, Err(AttentionError::Unsupported { .. }))),
+        rows.iter().any(|row| row.refusal().is_none()),
         "{}: found {} tensors, wanted a type that some rung supports",
         input.label,
         problem.dtype()
@@ -92,9 +92,14 @@ impl Climb {
         "HBM\nformula",
     ];
 
-    /// The cells of the table, a row for each rung.
+    /// The cells of the table, a row for each rung that takes the input.
     pub(crate) fn cells(&self) -> Vec<Vec<String>> {
-        self.rows.iter().map(|row| self.row_cells(row)).collect()
+        self.rows.iter().filter(|row| row.refusal().is_none()).map(|row| self.row_cells(row)).collect()
+    }
+
+    /// Which rungs are not in the table, and why: a line for each.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().filter_map(Row::refusal).map(|why| format!("not in the table: {why}."))
     }
 
     fn row_cells(&self, row: &Row) -> Vec<String> {
@@ -111,7 +116,6 @@ impl Climb {
                 m.traffic.map_or("-".into(), |moved| format::bytes(moved.counted.total() as f64)),
                 m.traffic.map_or("-".into(), |moved| format::bytes(moved.formula)),
             ]),
-            Err(AttentionError::Unsupported { what, .. }) => cells.push(format!("does not support {what}")),
             // What it is stands in the failures.
             Err(_) => cells.push("FAIL".into()),
         }
@@ -147,7 +151,8 @@ impl Climb {
     fn text(&self, args: &ClimbArgs) -> String {
         let rows = self.cells().into_iter().map(|cells| cells.into_iter().map(Cell::new).collect());
         let table = format::table(Self::COLUMNS, rows);
-        format!("{}\n{table}\n{}", self.used, self.legend(args).join("\n"))
+        let lines: Vec<String> = self.legend(args).into_iter().chain(self.refusals()).collect();
+        format!("{}\n{table}\n{}", self.used, lines.join("\n"))
     }
 
     fn json(&self, args: &ClimbArgs) -> Value {

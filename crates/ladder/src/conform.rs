@@ -2,24 +2,25 @@
 
 use crate::cli::{self, ConformArgs};
 use crate::format;
-use anyhow::{Result, anyhow, ensure};
-use attention::{Attention, oracle};
+use anyhow::{Result, bail, ensure};
+use attention::oracle;
 use comfy_table::{Cell, Color};
 use indicatif::{ProgressBar, ProgressStyle};
-use ladder::registry::{self, ORACLE, RUNGS};
+use ladder::forms::{self, FORMS};
+use ladder::registry::{self, ORACLE, RUNGS, Settings};
 use serde_json::json;
 use testkit::pack::{Case, CaseReport, Outcome, Pack, Status, run_on_canaries};
 
 pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     let pack = Pack::open(&args.dir)?;
     ensure!(!pack.cases().is_empty(), "{}: found no cases in manifest.json, wanted at least one", args.dir.display());
-    let contestants = contestants(args)?;
+    let (contestants, settings) = (contestants(args), args.machine.settings());
     let bar = ProgressBar::new(pack.cases().len() as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
     let mut results = Vec::new();
     for case in pack.cases() {
         bar.set_message(case.name.clone());
-        results.push(run_case(&pack, case, &contestants)?);
+        results.push(run_case(&pack, case, &contestants, settings)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -27,44 +28,54 @@ pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     let mut passed = true;
     for (rung, report) in pairs(&contestants, &results) {
         if let Status::Fail(why) = &report.status {
-            cli::complain(&format!("failed: {} on {}: {why}", rung.name(), report.case));
+            cli::complain(&format!("failed: {rung} on {}: {why}", report.case));
             passed = false;
         }
     }
     Ok(passed)
 }
 
-/// What was asked for, without repetition; the oracle and every rung if nothing was.
-fn contestants(args: &ConformArgs) -> Result<Vec<Box<dyn Attention>>> {
-    let all: Vec<&str> = [ORACLE].into_iter().chain(RUNGS.iter().map(|rung| rung.name)).collect();
-    let chosen = all.into_iter().filter(|&name| args.rung.is_empty() || args.rung.iter().any(|rung| rung == name));
-    let settings = args.machine.settings();
-    chosen.map(|name| registry::attention(name, settings).ok_or_else(|| anyhow!("there is no rung {name}"))).collect()
+/// What was asked for, without repetition; the oracle, every rung and every form of a layer if nothing was.
+fn contestants(args: &ConformArgs) -> Vec<&'static str> {
+    names().filter(|&name| args.rung.is_empty() || args.rung.iter().any(|rung| rung == name)).collect()
+}
+
+/// Everyone who can run a case: the oracle, the rungs, and the forms that are no rungs too.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let forms = FORMS.iter().map(|(form, _)| *form).filter(|form| registry::rung(form).is_none());
+    [ORACLE].into_iter().chain(RUNGS.iter().map(|rung| rung.name)).chain(forms)
 }
 
 /// The reports of one case, in the order of the contestants.
-fn run_case(pack: &Pack, case: &Case, contestants: &[Box<dyn Attention>]) -> Result<Vec<CaseReport>> {
+fn run_case(pack: &Pack, case: &Case, contestants: &[&str], settings: Settings) -> Result<Vec<CaseReport>> {
     let mut reports = Vec::new();
-    for rung in contestants {
-        let report = pack.run(case, &|problem| match rung.name() {
-            // As a rung the oracle rounds its result; here its f64 values count.
-            ORACLE => Ok(Outcome::from(oracle::truth(problem))),
-            _ => run_on_canaries(rung.as_ref(), problem),
-        })?;
-        reports.push(report);
+    for name in contestants {
+        let form = FORMS.iter().find(|(form, _)| form == name).map(|(_, form)| *form);
+        let report = match (form, registry::attention(name, settings)) {
+            (Some(form), rung) if case.family == "mla" || rung.is_none() => {
+                pack.run_layer(case, &|problem| forms::run(form, problem))
+            }
+            (_, Some(rung)) => pack.run(case, &|problem| match *name {
+                // As a rung the oracle rounds its result; here its f64 values count.
+                ORACLE => Ok(Outcome::from(oracle::truth(problem))),
+                _ => run_on_canaries(rung.as_ref(), problem),
+            }),
+            (_, None) => bail!("there is no rung {name}"),
+        };
+        reports.push(report?);
     }
     Ok(reports)
 }
 
 fn pairs<'a>(
-    contestants: &'a [Box<dyn Attention>],
+    contestants: &'a [&str],
     results: &'a [Vec<CaseReport>],
-) -> impl Iterator<Item = (&'a dyn Attention, &'a CaseReport)> {
-    results.iter().flat_map(|reports| contestants.iter().map(Box::as_ref).zip(reports))
+) -> impl Iterator<Item = (&'a str, &'a CaseReport)> {
+    results.iter().flat_map(|reports| contestants.iter().copied().zip(reports))
 }
 
-fn text(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> String {
-    let header = ["case"].into_iter().chain(contestants.iter().map(|rung| rung.name()));
+fn text(contestants: &[&str], results: &[Vec<CaseReport>]) -> String {
+    let header = ["case"].into_iter().chain(contestants.iter().copied());
     let table = format::table(
         header,
         results.iter().map(|reports| {
@@ -75,15 +86,17 @@ fn text(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> Stri
     let totals = contestants.iter().enumerate().map(|(place, rung)| {
         let count = |wanted: fn(&Status) -> bool| results.iter().filter(|row| wanted(&row[place].status)).count();
         format!(
-            "{}: {} passed, {} failed, {} unsupported",
-            rung.name(),
+            "{rung}: {} passed, {} failed, {} unsupported",
             count(|status| *status == Status::Pass),
             count(|status| matches!(status, Status::Fail(_))),
             count(|status| matches!(status, Status::Unsupported(_))),
         )
     });
     let totals: Vec<String> = totals.collect();
-    format!("{table}\nNumbers are the worst error of o and lse over the case's tolerance.\n{}", totals.join("\n"))
+    format!(
+        "{table}\nNumbers are the worst error over the case's tolerance: of o and lse, and of a layer of all that it computes.\n{}",
+        totals.join("\n")
+    )
 }
 
 fn cell(report: &CaseReport) -> Cell {
@@ -97,7 +110,7 @@ fn cell(report: &CaseReport) -> Cell {
     if format::colors() { Cell::new(text).fg(color) } else { Cell::new(text) }
 }
 
-fn json(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> String {
+fn json(contestants: &[&str], results: &[Vec<CaseReport>]) -> String {
     let cases = pairs(contestants, results).map(|(rung, report)| {
         let (status, why) = match &report.status {
             Status::Pass => ("pass", None),
@@ -107,7 +120,7 @@ fn json(contestants: &[Box<dyn Attention>], results: &[Vec<CaseReport>]) -> Stri
         // A number that JSON cannot hold becomes null.
         json!({
             "name": report.case,
-            "rung": rung.name(),
+            "rung": rung,
             "status": status,
             "why": why,
             "worst_o": report.worst_o,

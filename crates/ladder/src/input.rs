@@ -8,7 +8,7 @@ use ndarray::{Axis, Ix3};
 use std::path::Path;
 use testkit::files::{TensorFile, read_safetensors, safetensors_from_bytes};
 use testkit::problems::Spec;
-use testkit::{OwnedBatch, OwnedProblem};
+use testkit::{OwnedBatch, OwnedProblem, Values};
 
 static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.safetensors");
 
@@ -80,7 +80,19 @@ impl Input {
             label: file.file.clone(),
             ignored: names.filter(|name| !USED.contains(&name.as_str())).cloned().collect(),
             unbatched,
-            owned: OwnedProblem { q, k, v, pages: None, batch, scale, mask, softcap, alibi_slopes, bias, sinks },
+            owned: OwnedProblem {
+                v: Values::new(v, &k),
+                q,
+                k,
+                pages: None,
+                batch,
+                scale,
+                mask,
+                softcap,
+                alibi_slopes,
+                bias,
+                sinks,
+            },
         })
     }
 

@@ -4,4 +4,5 @@
 //! The binary of this package, `ladder`, is the command line.
 
 pub mod bench;
+pub mod forms;
 pub mod registry;

@@ -51,12 +51,17 @@ pub(crate) struct Moved {
 }
 
 impl Row {
+    /// Why the rung does not take the problem, if it does not offer what that asks for.
+    pub(crate) fn refusal(&self) -> Option<&AttentionError> {
+        self.result.as_ref().err().filter(|error| matches!(error, AttentionError::Unsupported { .. }))
+    }
+
     /// Why it is no result that counts, unless the rung does not offer what the problem asks for.
     pub(crate) fn failure(&self) -> Option<String> {
         let name = self.rung.name;
         let measured = match &self.result {
             Ok(measured) => measured,
-            Err(AttentionError::Unsupported { .. }) => return None,
+            Err(_) if self.refusal().is_some() => return None,
             Err(error) => return Some(format!("{name}: {error}")),
         };
         if !measured.truth.passes() {

@@ -4,6 +4,7 @@ use attention::oracle::Oracle;
 use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Problem, Traffic, TrafficMeter};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
+use mla::MlaAbsorbed;
 use naive::Naive;
 use online_softmax::OnlineSoftmax;
 
@@ -32,6 +33,8 @@ pub struct Rung {
     pub chapter: u32,
     /// What it is, in a few words.
     pub summary: &'static str,
+    /// Whether it takes latents alone: one kv head whose values are the first channels of its keys.
+    pub latents: bool,
     build: fn(Settings) -> Box<dyn Attention>,
     /// `None` where what moves is for the caches of the machine to decide.
     counts: Option<Counts>,
@@ -51,6 +54,7 @@ pub static RUNGS: &[Rung] = &[
         name: "naive",
         chapter: 1,
         summary: "S and P in full, three passes",
+        latents: false,
         build: |_| Box::new(Naive::default()),
         counts: Some(Counts {
             build: |_, meter| Box::new(Naive::with_meter(meter)),
@@ -62,6 +66,7 @@ pub static RUNGS: &[Rung] = &[
         name: "online-softmax",
         chapter: 2,
         summary: "one pass over the keys, no score stored",
+        latents: false,
         build: |_| Box::new(OnlineSoftmax::default()),
         counts: Some(Counts {
             build: |_, meter| Box::new(OnlineSoftmax::with_meter(meter)),
@@ -73,6 +78,7 @@ pub static RUNGS: &[Rung] = &[
         name: "fa1",
         chapter: 3,
         summary: "tiles sized to a fast memory, K/V in the outer loop",
+        latents: false,
         build: |settings| Box::new(Fa1::new(settings.fast_memory, NoMeter)),
         counts: Some(Counts {
             build: |settings, meter| Box::new(Fa1::new(settings.fast_memory, meter)),
@@ -84,6 +90,7 @@ pub static RUNGS: &[Rung] = &[
         name: "fa2",
         chapter: 4,
         summary: "Q in the outer loop, one division at the end, parallel over the sequence",
+        latents: false,
         build: |settings| Box::new(Fa2::new(settings.fast_memory, NoMeter)),
         counts: Some(Counts {
             build: |settings, meter| Box::new(Fa2::new(settings.fast_memory, meter)),
@@ -95,7 +102,16 @@ pub static RUNGS: &[Rung] = &[
         name: "fa2-simd",
         chapter: 4,
         summary: "the same on the vector units of the CPU",
+        latents: false,
         build: |_| Box::new(Fa2Simd::default()),
+        counts: None,
+    },
+    Rung {
+        name: "mla-absorbed",
+        chapter: 8,
+        summary: "many query heads on latents that are keys and values at once",
+        latents: true,
+        build: |_| Box::new(MlaAbsorbed::default()),
         counts: None,
     },
 ];

@@ -70,7 +70,7 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
     let mut html = page::head("A climb of the ladder");
     writeln!(html, "<p>{}</p>", page::escape(&climb.used))?;
     html.push_str(&page::table(&Climb::COLUMNS.map(String::from), &climb.cells()));
-    for line in climb.legend(args) {
+    for line in climb.legend(args).into_iter().chain(climb.refusals()) {
         writeln!(html, "<p>{}</p>", page::escape(&line))?;
     }
     writeln!(

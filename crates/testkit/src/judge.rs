@@ -17,7 +17,7 @@
 //! plus relative, and 2^-23 reach. NaN and infinities must stand in the same places.
 
 use attention::{DType, Output, Problem, oracle::Truth};
-use ndarray::{ArrayD, Axis, Dimension, Slice};
+use ndarray::{ArrayD, ArrayViewD, Axis, Dimension, Slice};
 
 /// The element with the largest error in units of its tolerance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,8 +58,15 @@ impl Verdict {
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, worst) = if self.o.ratio >= self.lse.ratio { ("o", &self.o) } else { ("lse", &self.lse) };
-        let Worst { ratio, at, found, wanted, tolerance } = worst;
-        write!(f, "{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e}, off by {}", times(*ratio))
+        f.write_str(&worst.told(name))
+    }
+}
+
+impl Worst {
+    /// The element in words, of the tensor called `name`.
+    pub fn told(&self, name: &str) -> String {
+        let Worst { ratio, at, found, wanted, tolerance } = self;
+        format!("{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e}, off by {}", times(*ratio))
     }
 }
 
@@ -164,13 +171,21 @@ pub fn worst(
     wanted: &ArrayD<f64>,
     tolerance: impl Fn(&[usize]) -> f64,
 ) -> Worst {
-    assert_eq!(found.shape(), wanted.shape(), "outputs of one problem have one shape");
     let (mut found, mut wanted) = (found.view(), wanted.view());
     if problem.is_packed() {
         let end = problem.sequences().last().map_or(0, |sequence| sequence.q.end);
         found.slice_axis_inplace(Axis(1), Slice::from(..end));
         wanted.slice_axis_inplace(Axis(1), Slice::from(..end));
     }
+    worst_element(found, wanted, tolerance)
+}
+
+/// The element of `found` that is furthest from `wanted` in units of `tolerance`.
+///
+/// # Panics
+/// If the two shapes differ.
+pub fn worst_element(found: ArrayViewD<f64>, wanted: ArrayViewD<f64>, tolerance: impl Fn(&[usize]) -> f64) -> Worst {
+    assert_eq!(found.shape(), wanted.shape(), "outputs of one problem have one shape");
     let mut worst = Worst::default();
     for ((at, &found), &wanted) in found.indexed_iter().zip(wanted) {
         let at = at.slice();

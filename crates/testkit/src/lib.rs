@@ -23,8 +23,8 @@ pub use by_hand::{
     must, scores_with_nan, shown, unwritten,
 };
 pub use check::{check, check_against, forward_on_canaries};
-pub use judge::{Verdict, Worst, judge, judge_against, worst};
+pub use judge::{Verdict, Worst, judge, judge_against, worst, worst_element};
 pub use layout::Layout;
-pub use owned::{OwnedBatch, OwnedPages, OwnedProblem};
+pub use owned::{OwnedBatch, OwnedPages, OwnedProblem, Values};
 pub use rows::{Row, assert_guards_that_drop_nan_are_caught, rows, update_is_the_listings, update_keeps_nan};
 pub use wrong::{Faulty, Variant, assert_caught, assert_control_passes, assert_fault_caught};

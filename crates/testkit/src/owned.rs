@@ -11,7 +11,7 @@ pub struct OwnedProblem {
     /// Keys, `[batch, kv_heads, kv_len, d]`, or packed `[kv_heads, total_k, d]`.
     pub k: Tensor,
     /// Values, as keys with d_v channels.
-    pub v: Tensor,
+    pub v: Values,
     /// The pages of each sequence, if k and v are pools `[pages, page, kv_heads, d or d_v]`.
     pub pages: Option<OwnedPages>,
     /// How sequences lie in the tensors.
@@ -28,6 +28,25 @@ pub struct OwnedProblem {
     pub bias: Option<Array4<f32>>,
     /// As [`Options::sinks`].
     pub sinks: Option<Array1<f32>>,
+}
+
+/// Values, in memory of their own or not.
+#[derive(Clone, Debug)]
+pub enum Values {
+    /// A tensor of their own.
+    Own(Tensor),
+    /// The first so many channels of the keys, where these lie.
+    OfKeys(usize),
+}
+
+impl Values {
+    /// `v`, or the memory of the keys if `v` is nothing but their first channels.
+    pub fn new(v: Tensor, k: &Tensor) -> Self {
+        match (v.shape().last(), k.shape().last()) {
+            (Some(&d_v), Some(&d)) if d_v <= d && k.view().columns(0..d_v).to_tensor() == v => Values::OfKeys(d_v),
+            _ => Values::Own(v),
+        }
+    }
 }
 
 /// A [`Batch`] that owns its lengths.
@@ -80,7 +99,11 @@ impl OwnedProblem {
             bias: self.bias.as_ref().map(|bias| bias.view()),
             sinks: self.sinks.as_ref().map(|sinks| sinks.view()),
         };
-        let (k, v) = (self.k.view(), self.v.view());
+        let k = self.k.view();
+        let v = match &self.v {
+            Values::Own(v) => v.view(),
+            Values::OfKeys(d_v) => k.columns(0..*d_v),
+        };
         let kv = match &self.pages {
             None => Kv::Contiguous { k, v },
             Some(OwnedPages { block_table, seq_lens }) => {

@@ -1,7 +1,8 @@
 //! Conformance packs: attention problems in files, each with its expected result and its tolerance.
 //!
 //! A pack is a folder with a `manifest.json` that lists the cases and one safetensors file for each. What a field means
-//! is written in the pack's README. What runs a case is handed in as a [`Runner`], so that this crate knows no rung.
+//! is written in the pack's README. What runs a case is handed in as a [`Runner`], so that this crate knows no rung; cases of
+//! the family `mla` pose a whole layer, to a [`LayerRunner`].
 //!
 //! ```no_run
 //! use attention::{Attention, oracle::Oracle};
@@ -18,13 +19,15 @@
 //! What it does not do: gradients, and the families and types that [`Case::unsupported`] names.
 
 mod judge;
+mod layer;
 mod manifest;
 
 pub use judge::{CaseReport, Outcome, Runner, Status, run_on_canaries};
+pub use layer::{LayerOutcome, LayerProblem, LayerRunner, LayerSettings};
 pub use manifest::{Case, CaseMask, Tolerance};
 
 use crate::files::{FileError, Source, TensorFile, format_error, read_safetensors};
-use crate::{OwnedBatch, OwnedProblem};
+use crate::{OwnedBatch, OwnedProblem, Values};
 use attention::{AttentionError, Problem};
 use ndarray::ArrayD;
 use std::fs;
@@ -111,7 +114,7 @@ impl Pack {
         let owned = OwnedProblem {
             q: file.tensor("q")?.clone(),
             k: file.tensor("k")?.clone(),
-            v: file.tensor("v")?.clone(),
+            v: Values::new(file.tensor("v")?.clone(), file.tensor("k")?),
             pages: None,
             batch,
             scale: case.scale,

@@ -3,7 +3,7 @@
 //! A [`Spec`] is a small plain value that proptest draws and shrinks; [`Spec::build`] fills it with seeded numbers. So a
 //! counterexample shrinks in its lengths and options, and prints as one line that can be pasted into a test.
 
-use crate::{Layout, OwnedBatch, OwnedProblem};
+use crate::{Layout, OwnedBatch, OwnedProblem, Values};
 use attention::{DType, Mask};
 use ndarray::{ArrayD, Axis, IxDyn};
 use proptest::prelude::*;
@@ -28,6 +28,8 @@ pub struct Spec {
     pub d: usize,
     /// Channels of v.
     pub d_v: usize,
+    /// Whether v is the first d_v channels of k, in the same memory, as of latents; d_v is at most d then.
+    pub values_are_keys: bool,
     /// Element type.
     pub dtype: DType,
     /// Memory layouts of q, k and v.
@@ -108,10 +110,18 @@ pub fn problems() -> impl Strategy<Value = Spec> {
         let (mask, scale, softcap, alibi, bias, sinks, magnitude, poison, seed) = options;
         #[rustfmt::skip]
         let spec = Spec {
-            lengths, batch, kv_heads, group, d, d_v, dtype, layouts,
+            lengths, batch, kv_heads, group, d, d_v, values_are_keys: false, dtype, layouts,
             mask, scale, softcap, alibi, bias, sinks, magnitude, poison, seed,
         };
         spec
+    })
+}
+
+/// As [`problems`], with one kv head whose values are the first channels of its keys, as in latent attention.
+pub fn latents() -> impl Strategy<Value = Spec> {
+    problems().prop_map(|spec| {
+        let (d, d_v, group) = (spec.d.max(spec.d_v), spec.d.min(spec.d_v), spec.heads());
+        Spec { d, d_v, group, kv_heads: 1, values_are_keys: true, ..spec }
     })
 }
 
@@ -160,6 +170,7 @@ impl Spec {
             group: 1,
             d,
             d_v: d,
+            values_are_keys: false,
             dtype: DType::F32,
             layouts: [Layout::Contiguous; 3],
             mask: Mask::Full,
@@ -259,6 +270,7 @@ impl Spec {
         });
         let [q, k, v] = [(q, self.layouts[0]), (k, self.layouts[1]), (v, self.layouts[2])]
             .map(|(values, layout)| layout.store(&values, self.dtype));
+        let v = if self.values_are_keys { Values::OfKeys(self.d_v) } else { Values::Own(v) };
         let (scale, mask, softcap, batch) = (self.scale, self.mask, self.softcap, self.owned_batch());
         OwnedProblem { q, k, v, pages: None, batch, scale, mask, softcap, alibi_slopes, bias, sinks }
     }

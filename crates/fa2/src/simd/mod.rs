@@ -44,9 +44,10 @@ mod stream;
 mod tile;
 mod vector;
 
-use crate::{Tiles, merge};
+use crate::{Tiles, merge, shared_tiles};
 use attention::{
-    Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, supports_contiguous, supports_f32_arithmetic,
+    Attention, AttentionError, DType, Head, OutputMut, Problem, RowsMut, Sequence, supports_contiguous,
+    supports_f32_arithmetic,
 };
 use online_softmax::State;
 use rayon::prelude::*;
@@ -160,23 +161,13 @@ fn splits(heads: &[Head]) -> Vec<Range<usize>> {
     (0..k_len).step_by(keys).map(|start| start..k_len.min(start + keys)).collect()
 }
 
-/// The tasks: for each kv head of each sequence, its query heads' rows cut into tiles, the last rows first.
+/// The tasks: tiles of rows that share k and v, the last rows first.
 fn tasks<'a>(problem: &Problem, out: &'a mut OutputMut) -> Result<Vec<Vec<RowsMut<'a>>>, AttentionError> {
-    let group = problem.heads() / problem.kv_heads();
-    let mut heads = out.heads(problem)?;
-    heads.sort_by_key(|out| (out.sequence, out.head));
+    let rows = |sequence: &Sequence| problem.heads() * sequence.q.len();
+    let all: usize = problem.sequences().iter().map(rows).sum();
     // A few tasks for each thread, where there are rows enough. No result depends on where tiles of rows begin.
-    let all: usize = heads.iter().map(|out| out.rows.len()).sum();
-    let rows = (all / (8 * rayon::current_num_threads())).clamp(ROWS / 8, ROWS) / group;
-    let mut tasks = Vec::new();
-    let mut heads = heads.into_iter();
-    while heads.len() > 0 {
-        let tiles = heads.by_ref().take(group).map(|out| out.tiles(rows.max(1)).into_iter());
-        let mut tiles: Vec<_> = tiles.collect();
-        while let Some(task) = tiles.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
-            tasks.push(task);
-        }
-    }
+    let rows = (all / (8 * rayon::current_num_threads())).clamp(ROWS / 8, ROWS);
+    let mut tasks = shared_tiles(problem, out, rows)?;
     tasks.reverse();
     Ok(tasks)
 }

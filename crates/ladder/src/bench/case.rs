@@ -23,6 +23,8 @@ pub struct Case {
     pub dtype: DType,
     /// Channels of a head, in q, k and v.
     pub d: usize,
+    /// Channels of v where v is no tensor of its own but the first channels of k.
+    pub latent: Option<usize>,
     /// Which keys a query sees.
     pub mask: Mask,
     /// Sequences.
@@ -40,7 +42,7 @@ pub struct Case {
 /// The cases of length `n`: whole sequences, full and causal, and a decoding step on `n` keys.
 pub fn cases(n: usize) -> [Case; 3] {
     let (mask, batch) = (Mask::Full, 1);
-    let full = Case { dtype: DType::F32, d: 64, mask, batch, heads: 4, kv_heads: 4, q_len: n, kv_len: n };
+    let full = Case { dtype: DType::F32, d: 64, latent: None, mask, batch, heads: 4, kv_heads: 4, q_len: n, kv_len: n };
     [full, Case { mask: Mask::Causal, ..full }, Case { batch: DECODE_BATCH, q_len: 1, ..full }]
 }
 
@@ -56,14 +58,29 @@ pub fn peers() -> Vec<Case> {
             }
         }
         let mask = Mask::Full;
-        peers.push(Case { dtype, d: 128, mask, batch: 1, heads: 32, kv_heads: 8, q_len: 1, kv_len: 16384 });
+        let (batch, heads, kv_heads) = (1, 32, 8);
+        peers.push(Case { dtype, d: 128, latent: None, mask, batch, heads, kv_heads, q_len: 1, kv_len: 16384 });
     }
     peers
 }
 
-/// The rungs of these chapters, each with the one below it, from the lowest up. No chapters are all chapters.
+/// The cases of length `n` for rungs that take latents alone: a decoding step on `n` latents of DeepSeek-V2's sizes, for
+/// 128 heads, and for the 16 of them that one of eight machines has.
+pub fn latents(n: usize) -> [Case; 2] {
+    let [.., step] = cases(n);
+    let all = Case { d: 576, latent: Some(512), batch: 1, heads: 128, kv_heads: 1, ..step };
+    [all, Case { heads: 16, ..all }]
+}
+
+/// The cases of length `n` that all these rungs take: [`latents`] if one of them takes nothing else, or [`cases`].
+pub fn cases_for(rungs: &[&Rung], n: usize) -> Vec<Case> {
+    if rungs.iter().any(|rung| rung.latents) { latents(n).into() } else { cases(n).into() }
+}
+
+/// The rungs of these chapters, each with the one below it, from the lowest up. No chapters are all chapters, without the
+/// rungs that take latents alone.
 pub fn rungs(chapters: &[u32]) -> Vec<&'static Rung> {
-    let asked = |rung: &Rung| chapters.is_empty() || chapters.contains(&rung.chapter);
+    let asked = |rung: &Rung| if chapters.is_empty() { !rung.latents } else { chapters.contains(&rung.chapter) };
     let takes_part = |&place: &usize| asked(&RUNGS[place]) || RUNGS.get(place + 1).is_some_and(asked);
     (0..RUNGS.len()).filter(takes_part).map(|place| &RUNGS[place]).collect()
 }
@@ -76,10 +93,11 @@ pub fn build(rungs: &[&Rung]) -> Vec<Box<dyn Attention>> {
 impl Case {
     /// Fills the tensors with seeded normal numbers.
     pub fn build(&self) -> OwnedProblem {
-        let Case { dtype, d, mask, batch, heads, kv_heads, q_len, kv_len } = *self;
-        let lengths = vec![(q_len, kv_len); batch];
-        let group = heads / kv_heads;
-        Spec { lengths, kv_heads, group, dtype, mask, seed: SEED, ..Spec::plain(q_len, kv_len, d) }.build()
+        let Case { dtype, d, latent, mask, batch, heads, kv_heads, q_len, kv_len } = *self;
+        let (lengths, group) = (vec![(q_len, kv_len); batch], heads / kv_heads);
+        let (d_v, values_are_keys) = (latent.unwrap_or(d), latent.is_some());
+        let plain = Spec::plain(q_len, kv_len, d);
+        Spec { lengths, kv_heads, group, d_v, values_are_keys, dtype, mask, seed: SEED, ..plain }.build()
     }
 
     /// Whether it is a decoding step, which moves bytes more than it computes.
@@ -90,14 +108,15 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { dtype, d, mask, batch, heads, kv_heads, q_len, kv_len } = self;
-        write!(f, "{dtype} {mask} batch {batch} heads {heads} on {kv_heads} q {q_len} kv {kv_len} d {d}")
+        let Case { dtype, d, latent, mask, batch, heads, kv_heads, q_len, kv_len } = self;
+        let latent = latent.map_or(String::new(), |d_v| format!(", the first {d_v} values too"));
+        write!(f, "{dtype} {mask} batch {batch} heads {heads} on {kv_heads} q {q_len} kv {kv_len} d {d}{latent}")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FASTEST, cases, peers, rungs};
+    use super::{FASTEST, build, cases, latents, peers, rungs};
     use crate::registry::rung;
 
     #[test]
@@ -106,7 +125,20 @@ mod tests {
         assert_eq!(names(&[1]), ["naive"]);
         assert_eq!(names(&[4]), ["fa1", "fa2", "fa2-simd"]);
         assert_eq!(names(&[2, 4]), ["naive", "online-softmax", "fa1", "fa2", "fa2-simd"]);
-        assert_eq!(names(&[]).len(), crate::registry::RUNGS.len());
+        assert_eq!(names(&[8]), ["fa2-simd", "mla-absorbed"]);
+        assert!(!names(&[]).contains(&"mla-absorbed") && names(&[]).len() >= 5);
+    }
+
+    #[test]
+    fn latents_are_what_the_rungs_for_them_take() {
+        for case in latents(9) {
+            let owned = case.build();
+            let problem = owned.problem();
+            assert_eq!((problem.d(), problem.d_v(), problem.kv_heads()), (576, 512, 1), "{case}");
+            for rung in build(&rungs(&[8])) {
+                assert_eq!(rung.supports(&problem), Ok(()), "{case}");
+            }
+        }
     }
 
     #[test]

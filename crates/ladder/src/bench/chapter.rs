@@ -1,6 +1,6 @@
 //! The criterion bench of a chapter.
 
-use super::{Answers, Contest, build, cases, flops, rungs};
+use super::{Answers, Contest, build, cases_for, flops, rungs};
 use criterion::{Criterion, Throughput};
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ const LENGTH: usize = 256;
 /// Takes criterion's command line.
 ///
 /// # Panics
-/// If a rung cannot do one of the [`cases`] or does it wrongly.
+/// If a rung cannot do one of the cases that [`cases_for`] it are, or does it wrongly.
 pub fn chapter(number: u32) {
     let (warm_up, measured) = (Duration::from_millis(500), Duration::from_secs(2));
     let criterion = Criterion::default().sample_size(20).warm_up_time(warm_up).measurement_time(measured);
     let mut criterion = criterion.configure_from_args();
-    let rungs = build(&rungs(&[number]));
-    for case in cases(LENGTH) {
+    let asked = rungs(&[number]);
+    let (all, rungs) = (cases_for(&asked, LENGTH), build(&asked));
+    for case in all {
         let owned = case.build();
         let problem = owned.problem();
         let mut contest =

@@ -1,5 +1,6 @@
 //! What a pack's manifest says about its cases. Fields that are not used are not read.
 
+use super::LayerSettings;
 use crate::files::{FileError, TensorFile};
 use attention::Mask;
 use serde::Deserialize;
@@ -43,15 +44,32 @@ pub struct Case {
     /// Type, as PyTorch names it, and shape of each tensor in the file.
     #[serde(default)]
     pub tensors: BTreeMap<String, (String, Vec<usize>)>,
+    /// What only a case of the family `mla` has.
+    #[serde(flatten)]
+    pub layer: Option<LayerSettings>,
 }
 
 /// The largest |error| allowed in each expected tensor.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Tolerance {
     /// Of any element of o.
     pub o: f64,
     /// Of any element of lse.
     pub lse: f64,
+    /// Of any element of the other tensors, by name.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, f64>,
+}
+
+impl Tolerance {
+    /// That of the tensor `name`; 0 if it has none.
+    pub fn of(&self, name: &str) -> f64 {
+        match name {
+            "o" => self.o,
+            "lse" => self.lse,
+            _ => self.others.get(name).copied().unwrap_or(0.0),
+        }
+    }
 }
 
 /// The mask as FlashAttention's callers give it.
@@ -86,8 +104,12 @@ impl Case {
             return Some((format!("file {:?}", self.file), "a path inside the pack".into()));
         }
         let known: [(_, _, &[&str]); 2] = [("family", &self.family, &FAMILIES), ("dtype", &self.dtype, &DTYPES)];
-        let (what, found, known) = known.into_iter().find(|(_, found, known)| !known.contains(&found.as_str()))?;
-        Some((format!("{what} {found:?}"), format!("one of {}", known.join(", "))))
+        if let Some((what, found, known)) = known.into_iter().find(|(_, found, known)| !known.contains(&found.as_str()))
+        {
+            return Some((format!("{what} {found:?}"), format!("one of {}", known.join(", "))));
+        }
+        let bare = self.family == "mla" && self.layer.is_none();
+        bare.then(|| ("family mla without the settings".into(), "d_model, hq, d_nope and what else a layer has".into()))
     }
 
     /// Why nothing can run this case yet, if so.
@@ -99,7 +121,7 @@ impl Case {
         }
     }
 
-    /// Checks that the file has the tensors that the manifest lists, and that q, k and v are of the case's dtype.
+    /// Checks that the file has the tensors that the manifest lists, and that the inputs are of the case's dtype.
     pub(super) fn check_tensors(&self, file: &TensorFile) -> Result<(), FileError> {
         for (name, (dtype, shape)) in &self.tensors {
             let wanted = format!("{} {shape:?}, by the manifest", safetensors_dtype(dtype));
@@ -111,7 +133,8 @@ impl Case {
                 Some(_) => {}
             }
         }
-        for name in ["q", "k", "v"] {
+        let inputs: &[&str] = if self.family == "mla" { &["h", "w_uk"] } else { &["q", "k", "v"] };
+        for name in inputs {
             let found = file.tensor(name)?.dtype().to_string();
             if found != self.dtype {
                 return file.error(name, found, format!("{}, the case's dtype", self.dtype));

@@ -33,6 +33,10 @@ const MINIMAL: &str = r#"{"cases": [{"name": "a", "family": "kvlen", "dtype": "F
     "tol": {"o": 1e-6, "lse": 1e-6}, "poison": "nan", "ref_max": {"lse": -Infinity}, "note": "\"NaN\\",
     "alibi_slopes": null, "sink_logits": null}]}"#;
 
+/// The family and the settings of a layer, to stand in place of another family.
+const MLA: &str = r#"mla", "d_model": 1, "hq": 1, "d_nope": 1, "d_rope": 2, "dv": 1, "d_c": 1, "d_cq": 1, "rope_theta": 1e4,
+    "norm_eps": 1e-6, "steps": 1, "pos0": "0"#;
+
 fn pack(folder: &Folder, manifest: &str, tensors: &BTreeMap<String, FileTensor>) -> Pack {
     write_safetensors(&folder.join("a.safetensors"), tensors, &HashMap::new()).unwrap();
     pack_at(folder, manifest)
@@ -180,11 +184,14 @@ fn masks_are_read_as_flash_attention_means_them() {
 #[test]
 fn what_no_rung_takes_is_unsupported_unread() {
     let folder = Folder::new("unsupported");
-    for (from, to, reason) in [("kvlen", "mla", "mla"), ("kvlen", "paged", "paged"), ("F32", "FP8", "FP8")] {
+    for (from, to, reason) in [("kvlen", MLA, "mla"), ("kvlen", "paged", "paged"), ("F32", "FP8", "FP8")] {
         let pack = pack(&folder, &MINIMAL.replace(from, to), &BTreeMap::new());
         let report = run(&pack, &solve).unwrap();
         assert!(matches!(&report.status, Status::Unsupported(why) if why.contains(reason)), "{report:?}");
     }
+    let pack = pack(&folder, MINIMAL, &BTreeMap::new());
+    let report = pack.run_layer(&pack.cases()[0], &|_| unreachable!("no layer")).unwrap();
+    assert_eq!(report.status, Status::Unsupported("no layer takes the kvlen family".into()));
 }
 
 #[test]
@@ -242,6 +249,7 @@ fn a_misspelt_family_or_type_is_an_error_that_lists_the_known_ones() {
     for (from, to, part) in [
         ("kvlen", "kvlens", "family \"kvlens\" of case \"a\", wanted one of dense, kvlen, varlen, paged, mla"),
         ("kvlen", "MLA", "family \"MLA\" of case \"a\""),
+        ("kvlen", "mla", "family mla without the settings of case \"a\", wanted d_model"),
         ("F32", "FP32", "dtype \"FP32\" of case \"a\", wanted one of F16, BF16, F32, F64, FP8"),
     ] {
         fs::write(folder.join("manifest.json"), MINIMAL.replace(from, to)).unwrap();
