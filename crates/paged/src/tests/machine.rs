@@ -322,6 +322,6 @@ prop_state_machine! {
     #![proptest_config(config(2500))]
 
     #[test]
-    #[ignore = "a million calls take minutes: run with --ignored in a release build"]
+    #[ignore = "a million calls take half a minute: run with --ignored"]
     fn a_million_calls_are_those_of_the_naive_manager(sequential 400..401 => Machine);
 }
