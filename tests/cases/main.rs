@@ -3,8 +3,9 @@
 //!
 //! A test named `aNN_..` is the report of that number in a log of public faults. It takes its right value by hand or from
 //! a definition written out in the test; where the report is about equality (a batch against itself alone, a view against
-//! a copy), it compares bits, and where it is about long sums, the oracle. Each runs on the oracle and on every CPU rung, with default tiles, with tiles of two keys, and with the
-//! keys split, into buffers that start as canaries.
+//! a copy), it compares bits, and where it is about long sums, the oracle. Each runs on the oracle and on every CPU rung,
+//! with default tiles, with tiles of two keys, and with the keys split, into buffers that start as canaries; those about
+//! blocks run on the block manager and its pool.
 
 mod common;
 mod errors;
@@ -14,4 +15,5 @@ mod merge;
 mod mla;
 mod non_finite;
 mod options;
+mod paged_manager;
 mod strides;

@@ -55,7 +55,7 @@ impl Output {
 /// # Errors
 /// [`AttentionError::Memory`], with `what` in it.
 pub fn filled<T: Clone>(what: &'static str, shape: &[usize], fill: T) -> Result<ArrayD<T>, AttentionError> {
-    let bytes = shape.iter().map(|&n| n as u128).product::<u128>() * size_of::<T>() as u128;
+    let bytes = shape.iter().fold(size_of::<T>() as u128, |bytes, &n| bytes.saturating_mul(n as u128));
     let no_memory = AttentionError::Memory { what, bytes };
     if bytes > isize::MAX as u128 {
         return Err(no_memory);
