@@ -105,13 +105,11 @@ fn features() -> Vec<(&'static str, Spec)> {
 /// The problems that the door refuses: they never reach a rung.
 fn refused_at_the_door() -> Vec<AttentionError> {
     let fp8 = Array4::from_elem((1, 1, 2, 4), E4m3(0x38));
-    let (q, pool, table) =
-        (Array4::<f32>::zeros((1, 1, 1, 4)), Array4::<f32>::zeros((1, 16, 1, 4)), Array2::zeros((1, 1)));
-    let (k_pool, v_pool) = (pool.view().into(), pool.view().into());
-    let paged = Kv::Paged { k_pool, v_pool, block_table: table.view(), seq_lens: &[3] };
+    let (table, pool) = (Array2::zeros((1, 1)), || fp8.view().into());
+    let paged = Kv::Paged { k_pool: pool(), v_pool: pool(), block_table: table.view(), seq_lens: &[1] };
     let problems = [
         Problem::dense(fp8.view(), fp8.view(), fp8.view(), Options::default()),
-        Problem::new(q.view(), paged, Batch::Dense, Options::default()),
+        Problem::new(fp8.view(), paged, Batch::Dense, Options::default()),
     ];
     problems.into_iter().filter_map(Result::err).collect()
 }
@@ -130,14 +128,14 @@ fn rungs_refuse_what_the_table_says_and_nothing_else() {
     for (feature, spec) in features() {
         for dtype in [DType::F32, DType::F16, DType::Bf16, DType::F64] {
             let owned = Spec { dtype, ..spec.clone() }.build();
-            let problem = owned.problem();
-            for name in names() {
+            for (name, owned) in names().flat_map(|name| [(name, owned.clone()), (name, owned.paged(3, 0))]) {
+                let (problem, paged) = (owned.problem(), owned.pages.is_some());
                 let rung: Box<dyn Attention> = attention(name, Settings::default()).expect("a name of the registry");
-                let what = format!("{name}: {feature} in {dtype}");
+                let what = format!("{name}: {feature} in {dtype}, paged {paged}");
                 let (says, does) = (rung.supports(&problem), rung.forward(&problem));
                 assert_eq!(says.as_ref().err(), does.as_ref().err(), "{what}: says one thing and does another");
-                let only_type = dtype == DType::F64 || !spec.values_are_keys;
-                assert!(does.is_ok() || only_type, "{what}: latents in a type that every rung takes are refused");
+                let known = dtype == DType::F64 || !spec.values_are_keys || paged;
+                assert!(does.is_ok() || known, "{what}: latents in a type that every rung takes are refused");
                 if let Err(error) = does {
                     assert!(
                         matches!(error, AttentionError::Unsupported { rung, .. } if rung == name),

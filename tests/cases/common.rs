@@ -1,7 +1,7 @@
 //! What the cases share: small tensors, the rungs, canaries, and a definition of attention to compare with.
 
 use attention::oracle::Oracle;
-use attention::{Attention, Batch, DType, Kv, NoMeter, Options, Output, Problem, Tensor};
+use attention::{Attention, Batch, DType, Kv, Mask, NoMeter, Options, Output, Problem, Tensor};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
@@ -19,7 +19,7 @@ pub(crate) const CANARY_LSE: f32 = -777.25;
 /// An implementation and how it was set up.
 pub(crate) type Named = (String, Box<dyn Attention>);
 
-fn named(name: &str, rung: impl Attention + 'static) -> Named {
+pub(crate) fn named(name: &str, rung: impl Attention + 'static) -> Named {
     (name.into(), Box::new(rung))
 }
 
@@ -56,6 +56,10 @@ pub(crate) fn latent_rungs() -> Vec<Named> {
         named("mla-absorbed in 3 splits", MlaAbsorbed::default().with_splits(n(3))),
         named("mla-absorbed with tiles of two keys in 4 splits", small.with_splits(n(4))),
     ]
+}
+
+pub(crate) fn causal<'a>() -> Options<'a> {
+    Options { mask: Mask::Causal, ..Options::default() }
 }
 
 /// Lengths of a problem. `dims(q_len, k_len)` is one head of one channel.

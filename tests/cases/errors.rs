@@ -7,7 +7,7 @@ use attention::{
 };
 use fa1::Fa1;
 use fa2::Fa2;
-use ndarray::{Array1, Array2, Array4, ArrayD, ArrayView4, ArrayViewD, IxDyn, arr1};
+use ndarray::{Array1, Array4, ArrayD, ArrayView4, ArrayViewD, IxDyn, arr1};
 
 /// The kind of an error and the tensor, option or rung that it names.
 fn summary(error: &AttentionError) -> (&'static str, &'static str) {
@@ -138,16 +138,6 @@ fn what_no_rung_takes_is_refused_by_the_problem() {
     let fp8 = Array4::from_elem((1, 1, 2, 4), E4m3(0x38));
     let refused = Problem::dense(fp8.view(), fp8.view(), fp8.view(), Options::default());
     assert_error("E4m3", refused, ("unsupported", "Problem"));
-    let (q, pool) = (Array4::<f32>::zeros((1, 1, 1, 4)), Array4::<f32>::zeros((2, 16, 1, 4)));
-    let table = Array2::zeros((1, 2));
-    let kv = Kv::Paged {
-        k_pool: pool.view().into(),
-        v_pool: pool.view().into(),
-        block_table: table.view(),
-        seq_lens: &[20],
-    };
-    let refused = Problem::new(q.view(), kv, Batch::Dense, Options::default());
-    assert_error("paged", refused, ("unsupported", "Problem"));
 }
 
 fn check<'a>(tensors: &'a Tensors, what: &str, options: Options<'a>, wanted: Option<(&str, &str)>) {

@@ -15,5 +15,6 @@ mod merge;
 mod mla;
 mod non_finite;
 mod options;
+mod paged;
 mod paged_manager;
 mod strides;

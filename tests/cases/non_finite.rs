@@ -1,17 +1,13 @@
 //! NaN and infinities: from keys that no row sees nothing, from keys that some rows see exactly those rows. And scores
 //! as large as f32 holds.
 
-use crate::common::{Dims, Tensors, assert_same_bits, bits, dims, expect_rows, o, run_all};
+use crate::common::{Dims, Tensors, assert_same_bits, bits, causal, dims, expect_rows, o, run_all};
 use attention::{Mask, Options};
 use ndarray::{Array4, s};
 use std::f32::consts::LN_2;
 
 const INF: f32 = f32::INFINITY;
 const NAN: f32 = f32::NAN;
-
-fn causal<'a>() -> Options<'a> {
-    Options { mask: Mask::Causal, ..Options::default() }
-}
 
 /// flash-attention 1745 and 1395: NaN in cache slots past the length reaches the output.
 #[test]

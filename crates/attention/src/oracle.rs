@@ -5,9 +5,10 @@
 //! mask and no score with the rungs, so that a fault there cannot hide here. Besides the result it returns what the
 //! error rule needs to say how far a correct f32 computation may be from it.
 
-use crate::{Attention, AttentionError, Mask, OutputMut, Problem};
+use crate::{Attention, AttentionError, Mask, OutputMut, Problem, TensorView};
 use ndarray::parallel::prelude::*;
-use ndarray::{Array1, Array2, ArrayD, ArrayView1, ArrayView2, Axis, CowArray, Ix2, IxDyn, Slice};
+use ndarray::{Array1, Array2, ArrayD, ArrayView1, ArrayView2, Axis, IxDyn};
+use std::ops::Range;
 
 /// The oracle as a rung.
 ///
@@ -59,7 +60,6 @@ struct Score {
 
 /// Computes the true result of `problem`.
 pub fn truth(problem: &Problem) -> Truth {
-    let (q, k, v) = (problem.q().to_f64(), problem.k().to_f64(), problem.v().to_f64());
     let full = || ArrayD::<f64>::zeros(IxDyn(&problem.o_shape()));
     let flat = |fill: f64| ArrayD::<f64>::from_elem(IxDyn(&problem.lse_shape()), fill);
     let mut truth = Truth {
@@ -75,13 +75,13 @@ pub fn truth(problem: &Problem) -> Truth {
     let group = problem.heads() / problem.kv_heads();
     for (b, sequence) in problem.sequences().iter().enumerate().filter(|(_, sequence)| !sequence.q.is_empty()) {
         for h in 0..problem.heads() {
-            let q = matrix(&q, problem, b, h, &sequence.q);
             let keys = |tensor| match problem.block_table() {
-                Some(table) => gathered(tensor, table.row(b), h / group, sequence.k.len()).into(),
-                None => matrix(tensor, problem, b, h / group, &sequence.k).into(),
+                Some(table) => paged_rows(tensor, table.row(b), h / group, sequence.k.len()),
+                None => rows(tensor, problem.is_packed(), (b, h / group), &sequence.k),
             };
-            let (k, v): (CowArray<f64, Ix2>, CowArray<f64, Ix2>) = (keys(&k), keys(&v));
-            let (k, v) = (k.view(), v.view());
+            let q = rows(problem.q(), problem.is_packed(), (b, h), &sequence.q);
+            let (k, v) = (keys(problem.k()), keys(problem.v()));
+            let (q, k, v) = (q.view(), k.view(), v.view());
             let k_norms: Vec<f64> = k.rows().into_iter().map(norm).collect();
             let rows: Vec<Row> =
                 (0..sequence.q.len()).into_par_iter().map(|i| row(problem, (b, h, i), q, (k, &k_norms), v)).collect();
@@ -96,26 +96,21 @@ pub fn truth(problem: &Problem) -> Truth {
 }
 
 /// The rows of `range` in head `h` of sequence `b`.
-fn matrix<'a>(
-    tensor: &'a ArrayD<f64>,
-    problem: &Problem,
-    b: usize,
-    h: usize,
-    range: &std::ops::Range<usize>,
-) -> ArrayView2<'a, f64> {
-    let mut view = tensor.view();
-    if !problem.is_packed() {
-        view.index_axis_inplace(Axis(0), b);
-    }
-    view.index_axis_inplace(Axis(0), h);
-    view.slice_axis_inplace(Axis(0), Slice::from(range.clone()));
-    view.into_dimensionality().expect("two axes are left")
+fn rows(tensor: &TensorView, packed: bool, (b, h): (usize, usize), range: &Range<usize>) -> Array2<f64> {
+    let sequence = if packed { tensor.clone() } else { tensor.clone().index_first(b) };
+    let rows = sequence.index_first(h).rows(range.clone());
+    rows.to_f64().into_dimensionality().expect("two axes are left")
 }
 
-/// The first `len` rows of head `h` in the pages of `table`, copied slot by slot from a pool `[pages, page, kv_heads, d]`.
-fn gathered(pool: &ArrayD<f64>, table: ArrayView1<i32>, h: usize, len: usize) -> Array2<f64> {
+/// The first `len` rows of head `h` in the pages of `table`, one by one from a pool `[pages, page, kv_heads, d]`.
+fn paged_rows(pool: &TensorView, table: ArrayView1<i32>, h: usize, len: usize) -> Array2<f64> {
     let (page, d) = (pool.shape()[1], pool.shape()[3]);
-    Array2::from_shape_fn((len, d), |(j, c)| pool[[table[j / page] as usize, j % page, h, c]])
+    let mut rows = Array2::zeros((len, d));
+    for (j, mut row) in rows.rows_mut().into_iter().enumerate() {
+        let slot = pool.clone().index_first(table[j / page] as usize).index_first(j % page);
+        row.assign(&slot.index_first(h).to_f64());
+    }
+    rows
 }
 
 /// Attention of query `i` of head `h` in sequence `b`, by the definition.

@@ -59,7 +59,11 @@ impl<M: Meter> Fa2<M> {
         Fa2 { splits: Some(splits), ..self }
     }
 
-    fn tiles(&self, problem: &Problem) -> Result<Tiles, AttentionError> {
+    /// The tiles that fit the rung's fast memory.
+    ///
+    /// # Errors
+    /// Those of [`Tiles::fit`].
+    pub fn tiles(&self, problem: &Problem) -> Result<Tiles, AttentionError> {
         Tiles::fit(self.fast_memory, problem.d(), problem.d_v())
     }
 

@@ -10,7 +10,8 @@
 //! let owned = case.build();
 //! let problem = owned.problem();
 //! let rungs = bench::build(&bench::rungs(&[2]));
-//! let mut contest = Contest::check(&problem, &Answers::of(&problem), &rungs)?;
+//! let problems = vec![problem.clone(); rungs.len()];
+//! let mut contest = Contest::check(&problems, &Answers::of(&problem), &rungs)?;
 //! contest.run(0)?; // naive, the rung below chapter 2's
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

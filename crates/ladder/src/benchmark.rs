@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ladder::bench::{self, Answers, BenchError, Case, Contest, METHOD, Machine, Results, Row};
 use ladder::registry::{RUNGS, Rung};
 use rayon::ThreadPool;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::SystemTime;
@@ -27,8 +28,8 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
     let (commit, date) = (bench::commit(), SystemTime::now());
     let pools = threads(&args.threads).into_iter().map(cli::pool).collect::<Result<Vec<_>>>()?;
     let ceilings = bench::ceilings(&pools, memory::available());
-    let (names, contestants) = contestants(args, &rungs)?;
-    let rows = match measure(&cases, &names, &contestants, &pools) {
+    let contestants = contestants(args, &rungs)?;
+    let rows = match measure(&cases, &rungs, &contestants, &pools) {
         Ok(rows) => rows,
         Err(error) => match error.downcast_ref() {
             Some(wrong @ BenchError::Wrong { .. }) => {
@@ -140,7 +141,12 @@ fn check_fit(cases: &[Case], rungs: &[&Rung]) -> Result<()> {
 }
 
 /// Every rung on every case in every pool: one row each.
-fn measure(cases: &[Case], names: &[String], rungs: &[Box<dyn Attention>], pools: &[ThreadPool]) -> Result<Vec<Row>> {
+fn measure(
+    cases: &[Case],
+    rungs: &[&Rung],
+    (names, contestants): &Contestants,
+    pools: &[ThreadPool],
+) -> Result<Vec<Row>> {
     let bar = ProgressBar::new((cases.len() * pools.len()) as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
     let mut rows = Vec::new();
@@ -149,8 +155,11 @@ fn measure(cases: &[Case], names: &[String], rungs: &[Box<dyn Attention>], pools
         let owned = case.build();
         let problem = owned.problem();
         let answers = Answers::of(&problem);
+        let mut inputs: Vec<_> = rungs.iter().map(|rung| rung.input(&owned)).collect();
+        inputs.resize(contestants.len(), Cow::Borrowed(&owned));
+        let problems: Vec<_> = inputs.iter().map(|input| input.problem()).collect();
         for pool in pools {
-            let times = pool.install(|| Contest::check(&problem, &answers, rungs)?.time())?;
+            let times = pool.install(|| Contest::check(&problems, &answers, contestants)?.time())?;
             let row = |(rung, times)| Row::new(rung, case, &problem, pool.current_num_threads(), times);
             rows.extend(names.iter().map(String::as_str).zip(times).map(row));
             bar.inc(1);

@@ -18,7 +18,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         // Better to hear now than after the climb that the page cannot be written.
         report::check(path, &problem)?;
     }
-    let rows = measure(&problem, settings);
+    let rows = measure(&input.owned, settings);
     ensure!(
         rows.iter().any(|row| row.refusal().is_none()),
         "{}: found {} tensors, wanted a type that some rung supports",

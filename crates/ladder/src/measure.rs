@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ladder::bench::flops;
 use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
 use std::time::{Duration, Instant};
-use testkit::{Verdict, judge, judge_against};
+use testkit::{OwnedProblem, Verdict, judge, judge_against};
 
 /// Most runs that a median is taken over.
 pub(crate) const RUNS: usize = 5;
@@ -72,15 +72,16 @@ impl Row {
     }
 }
 
-/// Takes every rung through `problem`, in order. One that cannot do it, or not with these settings, stops no other.
-pub(crate) fn measure(problem: &Problem, settings: Settings) -> Vec<Row> {
+/// Takes every rung through a sound problem, in order. One that cannot do it, or not with these settings, stops no other.
+pub(crate) fn measure(owned: &OwnedProblem, settings: Settings) -> Vec<Row> {
     let bars = Bars::new();
-    let truth = oracle::truth(problem);
+    let truth = oracle::truth(&owned.problem());
     bars.oracle.finish();
     let mut rows = Vec::new();
     let mut below: Option<(&'static str, Output)> = None;
     for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
-        let result = match measure_rung(rung, problem, settings, &truth, below.as_ref(), bar) {
+        let input = rung.input(owned);
+        let result = match measure_rung(rung, &input.problem(), settings, &truth, below.as_ref(), bar) {
             Ok((measured, output)) => {
                 below = Some((rung.name, output));
                 Ok(measured)

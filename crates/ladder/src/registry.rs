@@ -7,9 +7,18 @@ use fa2::{Fa2, Fa2Simd};
 use mla::MlaAbsorbed;
 use naive::Naive;
 use online_softmax::OnlineSoftmax;
+use paged::{Paged, PagedSimd};
+use std::borrow::Cow;
+use testkit::OwnedProblem;
 
 /// The name of the oracle, which can be run like a rung but is none.
 pub const ORACLE: &str = "oracle";
+
+/// Slots of a page, as vLLM has them.
+const PAGE: usize = 16;
+
+/// Seed of the order in which pages lie.
+const PAGE_SEED: u64 = 7;
 
 /// What a rung is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,8 @@ pub struct Rung {
     pub summary: &'static str,
     /// Whether it takes latents alone: one kv head whose values are the first channels of its keys.
     pub latents: bool,
+    /// Slots of the pages in which it is given keys and values that lie in none; `None` if it takes them as they are.
+    pub page: Option<usize>,
     build: fn(Settings) -> Box<dyn Attention>,
     /// `None` where what moves is for the caches of the machine to decide.
     counts: Option<Counts>,
@@ -55,6 +66,7 @@ pub static RUNGS: &[Rung] = &[
         chapter: 1,
         summary: "S and P in full, three passes",
         latents: false,
+        page: None,
         build: |_| Box::new(Naive::default()),
         counts: Some(Counts {
             build: |_, meter| Box::new(Naive::with_meter(meter)),
@@ -67,6 +79,7 @@ pub static RUNGS: &[Rung] = &[
         chapter: 2,
         summary: "one pass over the keys, no score stored",
         latents: false,
+        page: None,
         build: |_| Box::new(OnlineSoftmax::default()),
         counts: Some(Counts {
             build: |_, meter| Box::new(OnlineSoftmax::with_meter(meter)),
@@ -79,6 +92,7 @@ pub static RUNGS: &[Rung] = &[
         chapter: 3,
         summary: "tiles sized to a fast memory, K/V in the outer loop",
         latents: false,
+        page: None,
         build: |settings| Box::new(Fa1::new(settings.fast_memory, NoMeter)),
         counts: Some(Counts {
             build: |settings, meter| Box::new(Fa1::new(settings.fast_memory, meter)),
@@ -91,6 +105,7 @@ pub static RUNGS: &[Rung] = &[
         chapter: 4,
         summary: "Q in the outer loop, one division at the end, parallel over the sequence",
         latents: false,
+        page: None,
         build: |settings| Box::new(Fa2::new(settings.fast_memory, NoMeter)),
         counts: Some(Counts {
             build: |settings, meter| Box::new(Fa2::new(settings.fast_memory, meter)),
@@ -103,7 +118,30 @@ pub static RUNGS: &[Rung] = &[
         chapter: 4,
         summary: "the same on the vector units of the CPU",
         latents: false,
+        page: None,
         build: |_| Box::new(Fa2Simd::default()),
+        counts: None,
+    },
+    Rung {
+        name: "paged",
+        chapter: 7,
+        summary: "FlashAttention-2 through block tables",
+        latents: false,
+        page: Some(PAGE),
+        build: |settings| Box::new(Paged::new(Fa2::new(settings.fast_memory, NoMeter))),
+        counts: Some(Counts {
+            build: |settings, meter| Box::new(Paged::new(Fa2::new(settings.fast_memory, meter))),
+            traffic: |problem, settings| fa2::traffic(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+            formula: |problem, settings| fa2::formula(problem, &Fa2::new(settings.fast_memory, NoMeter)),
+        }),
+    },
+    Rung {
+        name: "paged-simd",
+        chapter: 7,
+        summary: "the same on the vector units of the CPU",
+        latents: false,
+        page: Some(PAGE),
+        build: |_| Box::new(PagedSimd::default()),
         counts: None,
     },
     Rung {
@@ -111,6 +149,7 @@ pub static RUNGS: &[Rung] = &[
         chapter: 8,
         summary: "many query heads on latents that are keys and values at once",
         latents: true,
+        page: None,
         build: |_| Box::new(MlaAbsorbed::default()),
         counts: None,
     },
@@ -130,6 +169,17 @@ impl Rung {
     /// The rung, ready to run.
     pub fn build(&self, settings: Settings) -> Box<dyn Attention> {
         (self.build)(settings)
+    }
+
+    /// The problem as this rung is given it: in [pages](Rung::page), if it asks for them.
+    ///
+    /// # Panics
+    /// If the tensors do not fit together.
+    pub fn input<'a>(&self, owned: &'a OwnedProblem) -> Cow<'a, OwnedProblem> {
+        match self.page {
+            Some(page) if owned.pages.is_none() => Cow::Owned(owned.paged(page, PAGE_SEED)),
+            _ => Cow::Borrowed(owned),
+        }
     }
 
     /// How its traffic is counted, if it is.

@@ -254,7 +254,7 @@ fn a_rung_that_is_wrong_in_a_few_rows_is_caught() {
         let passes = |row: usize| {
             let rung = registry::rung(bench::FASTEST).unwrap().build(Settings::default());
             let spoiled: [Box<dyn Attention>; 1] = [Box::new(Spoiled { rung, row })];
-            let Err(error) = Contest::check(&problem, &answers, &spoiled) else { return true };
+            let Err(error) = Contest::check(std::slice::from_ref(&problem), &answers, &spoiled) else { return true };
             let place = format!("spoiled against the oracle: o[0, {}, {row}, 3]: ", case.heads - 1);
             assert!(error.to_string().starts_with(&place), "row {row} of {case}: {error}");
             false
@@ -281,9 +281,10 @@ fn a_wrong_rung_is_refused_before_it_is_timed() {
     let problem = owned.problem();
     let answers = Answers::of(&problem);
     let mut rungs = bench::build(&bench::rungs(&[4]));
-    assert!(Contest::check(&problem, &answers, &rungs).is_ok());
+    let problems = vec![problem.clone(); rungs.len() + 1];
+    assert!(Contest::check(&problems[1..], &answers, &rungs).is_ok());
     rungs.push(Box::new(Variant::new("average", average)) as Box<dyn Attention>);
-    let Err(error) = Contest::check(&problem, &answers, &rungs) else { panic!("a wrong rung may be timed") };
+    let Err(error) = Contest::check(&problems, &answers, &rungs) else { panic!("a wrong rung may be timed") };
     assert!(matches!(error, BenchError::Wrong { who: "average", .. }), "{error}");
     assert!(error.to_string().starts_with("average against the oracle: "), "{error}");
     assert_eq!(RUNS.load(Relaxed), case.heads, "one run, to be judged");
@@ -295,7 +296,8 @@ fn a_rung_that_refuses_is_named() {
     let owned = bench::Case { dtype: attention::DType::F64, ..case }.build();
     let problem = owned.problem();
     let rungs = bench::build(&bench::rungs(&[4]));
-    let error = Contest::check(&problem, &Answers::of(&problem), &rungs).err().expect("fa1 takes no F64");
+    let problems = vec![problem.clone(); rungs.len()];
+    let error = Contest::check(&problems, &Answers::of(&problem), &rungs).err().expect("fa1 takes no F64");
     assert!(matches!(error, BenchError::Rung { who: "fa1", .. }), "{error}");
 }
 

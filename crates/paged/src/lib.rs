@@ -31,7 +31,7 @@
 //!
 //! [`BlockManager`] knows numbers and tokens, no tensor. What it orders is plain data, [`BlockCopy`] and [`Slot`], for
 //! whatever holds the bytes; [`KvPool`] does on a CPU. [`SharedBlockManager`] is for several threads. [`Blocks`] and
-//! [`Table`] are what a manager is made of.
+//! [`Table`] are what a manager is made of. [`Paged`] and [`PagedSimd`] are the rungs that attend through block tables.
 //!
 //! What it does not do: decide who waits and who is preempted when blocks run out. It refuses, and changes nothing; the
 //! rest is a scheduler's business.
@@ -42,6 +42,7 @@ mod keys;
 mod manager;
 mod pool;
 mod prefixes;
+mod rung;
 mod sequence;
 mod shared;
 mod stats;
@@ -55,6 +56,7 @@ pub use keys::ExtraKey;
 pub use manager::{Admission, BlockManager, Config, SequenceId};
 pub use pool::{KvPool, PoolShape, block_table};
 pub use prefixes::{Prefix, Prefixes, chain_hash, longest_hit};
+pub use rung::{Paged, PagedSimd};
 pub use shared::{Lease, SharedBlockManager};
 pub use stats::Stats;
 pub use table::{Append, BlockCopy, Slot, Table};

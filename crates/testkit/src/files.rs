@@ -15,7 +15,7 @@ pub use safetensors::{read_safetensors, safetensors_from_bytes, write_safetensor
 use ::safetensors::Dtype;
 use attention::{E4m3, Tensor, TensorView};
 use half::{bf16, f16};
-use ndarray::{Array, ArrayD, Dimension, IxDyn, ShapeBuilder};
+use ndarray::{Array, Array2, ArrayD, Dimension, IxDyn, ShapeBuilder};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -146,6 +146,19 @@ impl TensorFile {
                 array.iter().map(narrow).collect()
             }
             tensor => self.error(name, tensor.describe(), wanted),
+        }
+    }
+
+    /// The table of page numbers called `name`, from an I32 tensor of rank 2.
+    ///
+    /// # Errors
+    /// [`FileError::Tensor`] if there is none, or it is something else.
+    pub fn table(&self, name: &str) -> Result<Array2<i32>, FileError> {
+        match self.get(name)? {
+            FileTensor::I32(array) if array.ndim() == 2 => {
+                Ok(array.clone().into_dimensionality().expect("the rank has been checked"))
+            }
+            tensor => self.error(name, tensor.describe(), "I32 of rank 2"),
         }
     }
 

@@ -13,6 +13,7 @@ mod judge;
 mod layout;
 mod owned;
 pub mod pack;
+mod paging;
 pub mod problems;
 mod rows;
 mod wrong;

@@ -27,7 +27,7 @@ pub use layer::{LayerOutcome, LayerProblem, LayerRunner, LayerSettings};
 pub use manifest::{Case, CaseMask, Tolerance};
 
 use crate::files::{FileError, Source, TensorFile, format_error, read_safetensors};
-use crate::{OwnedBatch, OwnedProblem, Values};
+use crate::{OwnedBatch, OwnedPages, OwnedProblem, Values};
 use attention::{AttentionError, Problem};
 use ndarray::ArrayD;
 use std::fs;
@@ -107,15 +107,23 @@ impl Pack {
                 cu_seqlens_q: file.lengths("cu_seqlens_q")?,
                 cu_seqlens_k: file.lengths("cu_seqlens_k")?,
             },
+            "paged" if file.contains("cu_seqlens_q") => {
+                OwnedBatch::PackedQueries { cu_seqlens_q: file.lengths("cu_seqlens_q")? }
+            }
             _ => OwnedBatch::Dense,
         };
         // A flag in the manifest asks for its tensor; without one, the tensor itself is the flag.
         let asked = |flag: Option<bool>, name: &str| flag.unwrap_or(file.contains(name));
+        let paged = case.family == "paged";
+        let k = file.tensor(if paged { "k_pool" } else { "k" })?;
         let owned = OwnedProblem {
             q: file.tensor("q")?.clone(),
-            k: file.tensor("k")?.clone(),
-            v: Values::new(file.tensor("v")?.clone(), file.tensor("k")?),
-            pages: None,
+            k: k.clone(),
+            v: match file.tensor("o")?.shape() {
+                [.., d_v] if case.v_is_k_prefix == Some(true) && k.shape().last() >= Some(d_v) => Values::OfKeys(*d_v),
+                _ => Values::new(file.tensor(if paged { "v_pool" } else { "v" })?.clone(), k),
+            },
+            pages: paged.then(|| pages(&file)).transpose()?,
             batch,
             scale: case.scale,
             mask: case.mask.mask(),
@@ -126,6 +134,10 @@ impl Pack {
         };
         Ok(LoadedCase { case, file, owned })
     }
+}
+
+fn pages(file: &TensorFile) -> Result<OwnedPages, FileError> {
+    Ok(OwnedPages { block_table: file.table("block_table")?, seq_lens: file.lengths("seq_lens")? })
 }
 
 /// The path of a pack's file, which no symbolic link may lead out of the pack.

@@ -82,7 +82,7 @@ pub(super) fn groups(
     kv_heads: usize,
     heads: usize,
 ) -> Result<(), AttentionError> {
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         return shape(tensor, found, format!("a number of kv heads that divides q's {heads} heads"));
     }
     Ok(())

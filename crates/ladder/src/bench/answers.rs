@@ -74,7 +74,7 @@ fn rows(problem: &Problem) -> usize {
 fn windows<'a>(problem: &Problem<'a>) -> Option<Vec<(Range<usize>, Problem<'a>)>> {
     let (options, q_len) = (problem.options(), rows(problem));
     let plain = matches!(options.mask, Mask::Full | Mask::Causal) && options.bias.is_none();
-    let plain = plain && options.alibi_slopes.is_none() && !problem.is_packed();
+    let plain = plain && options.alibi_slopes.is_none() && !problem.is_packed() && problem.block_table().is_none();
     if !plain || q_len <= 3 * ROWS {
         return None;
     }

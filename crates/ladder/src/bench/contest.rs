@@ -26,7 +26,7 @@ pub const METHOD: &str = "Seeded normal inputs, each result checked against the 
 
 /// Rungs that have each computed one problem rightly, and may be timed on it.
 pub struct Contest<'a, 'p> {
-    problem: &'a Problem<'p>,
+    problems: &'a [Problem<'p>],
     rungs: &'a [Box<dyn Attention>],
     output: Output,
 }
@@ -62,19 +62,21 @@ pub struct Times {
 }
 
 impl<'a, 'p> Contest<'a, 'p> {
-    /// Runs every rung once, in the caller's rayon pool, and judges what it wrote.
+    /// Runs every rung once, in the caller's rayon pool, and judges what it wrote. Each has a problem of its own: the same,
+    /// but for how keys and values lie.
     ///
     /// # Errors
     /// [`BenchError`] names the first rung that cannot do the problem or does it wrongly.
     ///
     /// # Panics
-    /// If `answers` are those of a problem of another shape.
+    /// If there is no rung, or not a problem for each, or one has another shape than that of which the `answers` are.
     pub fn check(
-        problem: &'a Problem<'p>,
+        problems: &'a [Problem<'p>],
         answers: &Answers,
         rungs: &'a [Box<dyn Attention>],
     ) -> Result<Self, BenchError> {
-        for rung in rungs {
+        assert_eq!(problems.len(), rungs.len(), "a problem for each rung");
+        for (rung, problem) in rungs.iter().zip(problems) {
             let failed = |error| BenchError::Rung { who: rung.name(), error };
             let output = forward_on_canaries(rung.as_ref(), problem).map_err(failed)?;
             let verdict = answers.judge(&output, rung.weights(problem));
@@ -82,8 +84,8 @@ impl<'a, 'p> Contest<'a, 'p> {
                 return Err(BenchError::Wrong { who: rung.name(), verdict: Box::new(verdict) });
             }
         }
-        let output = Output::empty(problem).map_err(|error| BenchError::Rung { who: "output", error })?;
-        Ok(Contest { problem, rungs, output })
+        let output = Output::empty(&problems[0]).map_err(|error| BenchError::Rung { who: "output", error })?;
+        Ok(Contest { problems, rungs, output })
     }
 
     /// Runs the rung at `place` once, into memory that all rungs share.
@@ -95,7 +97,7 @@ impl<'a, 'p> Contest<'a, 'p> {
     /// If there is no such place.
     pub fn run(&mut self, place: usize) -> Result<(), BenchError> {
         let rung = &self.rungs[place];
-        let done = rung.forward_into(self.problem, &mut self.output.view_mut());
+        let done = rung.forward_into(&self.problems[place], &mut self.output.view_mut());
         done.map_err(|error| BenchError::Rung { who: rung.name(), error })
     }
 

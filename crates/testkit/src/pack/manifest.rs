@@ -44,6 +44,8 @@ pub struct Case {
     /// Type, as PyTorch names it, and shape of each tensor in the file.
     #[serde(default)]
     pub tensors: BTreeMap<String, (String, Vec<usize>)>,
+    /// Whether v is no tensor of its own but the first channels of the keys, as many as o has; none is no.
+    pub v_is_k_prefix: Option<bool>,
     /// What only a case of the family `mla` has.
     #[serde(flatten)]
     pub layer: Option<LayerSettings>,
@@ -115,8 +117,8 @@ impl Case {
     /// Why nothing can run this case yet, if so.
     pub fn unsupported(&self) -> Option<String> {
         match (self.family.as_str(), self.dtype.as_str()) {
-            ("dense" | "kvlen" | "varlen", "F16" | "BF16" | "F32" | "F64") => None,
-            ("dense" | "kvlen" | "varlen", dtype) => Some(format!("no rung takes dtype {dtype}")),
+            ("dense" | "kvlen" | "varlen" | "paged", "F16" | "BF16" | "F32" | "F64") => None,
+            ("dense" | "kvlen" | "varlen" | "paged", dtype) => Some(format!("no rung takes dtype {dtype}")),
             (family, _) => Some(format!("no rung takes the {family} family")),
         }
     }
@@ -133,7 +135,12 @@ impl Case {
                 Some(_) => {}
             }
         }
-        let inputs: &[&str] = if self.family == "mla" { &["h", "w_uk"] } else { &["q", "k", "v"] };
+        let inputs: &[&str] = match self.family.as_str() {
+            "mla" => &["h", "w_uk"],
+            "paged" if self.v_is_k_prefix == Some(true) => &["q", "k_pool"],
+            "paged" => &["q", "k_pool", "v_pool"],
+            _ => &["q", "k", "v"],
+        };
         for name in inputs {
             let found = file.tensor(name)?.dtype().to_string();
             if found != self.dtype {
