@@ -67,15 +67,25 @@ fn a_table_that_gets_no_block_is_what_it_was() {
     let ring = NonZeroUsize::new(2).unwrap();
     for (mut table, tokens) in [(Table::new(4), 6), (Table::new(4), 8), (Table::rolling(4, ring), 10)] {
         let mut blocks = Blocks::new(3, 4).unwrap();
-        (0..tokens).for_each(|_| assert!(table.grow(&mut blocks).is_ok()));
+        (0..tokens).for_each(|_| assert!(table.append(&mut blocks).is_ok()));
         let fork = table.share(&mut blocks).unwrap();
         let before = (table.clone(), blocks.uses(), blocks.refs(1), blocks.refs(2));
         assert!(blocks.free() == 0 && table.wanted(1, &blocks) == 1);
-        assert_eq!(table.grow(&mut blocks), Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 }), "{table:?}");
+        assert_eq!(table.append(&mut blocks), Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 }), "{table:?}");
         assert_eq!((table.clone(), blocks.uses(), blocks.refs(1), blocks.refs(2)), before);
         fork.discard(&mut blocks).unwrap();
         table.discard(&mut blocks).unwrap();
         assert_eq!((blocks.free(), blocks.uses()), (2, 0));
+    }
+}
+
+#[test]
+fn walks_can_be_counted_round() {
+    let mut blocks = Blocks::new(4, 4).unwrap();
+    blocks.visit = u32::MAX - 1;
+    for _ in 0..4 {
+        blocks.start_visit();
+        assert_eq!([1, 2, 1, NULL].map(|block| blocks.first_visit(block)), [true, true, false, false]);
     }
 }
 
