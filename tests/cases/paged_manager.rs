@@ -95,6 +95,7 @@ fn row(token: u32, position: usize) -> [f32; 2] {
 fn write(pool: &mut KvPool, manager: &BlockManager, sequence: SequenceId, append: Append, token: u32) {
     append.copy.into_iter().for_each(|copy| pool.copy(copy).unwrap());
     let table = manager.table(sequence).unwrap();
+    assert_eq!(table.slot(table.len - 1), Some(append.slot));
     let at = Array3::from_shape_fn((1, 1, 2), |(_, _, c)| row(token, table.len - 1)[c]);
     pool.write(table, table.len - 1, &at.view().into(), &at.view().into()).unwrap();
 }

@@ -1,7 +1,8 @@
 //! The pool's blocks by number: who holds which, and which is reused next.
 //!
-//! One entry a block, in an array indexed by its number: how many sequences hold it, and its neighbours in the list of
-//! those that nobody holds. The null block is never handed out, so its own two links are the ends of that list.
+//! Two arrays indexed by the block's number. One has how many sequences hold it, and is all that forking walks over. The
+//! other has its neighbours in the list of those that nobody holds. The null block is never handed out, so its own two
+//! links are the ends of that list.
 
 use crate::{ExtraKey, ManagerError, Prefix, Prefixes};
 use std::mem::replace;
@@ -13,10 +14,14 @@ pub type BlockId = i32;
 pub const NULL: BlockId = 0;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    /// The last walk that met the block.
-    visit: u64,
+struct Count {
     refs: u32,
+    /// The last walk that met the block.
+    visit: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
     /// Neighbours in the list, while nobody holds the block.
     pub(crate) before: BlockId,
     pub(crate) after: BlockId,
@@ -44,9 +49,10 @@ pub(crate) struct Entry {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Blocks {
-    pub(crate) entries: Vec<Entry>,
+    counts: Vec<Count>,
+    pub(crate) links: Vec<Link>,
     page: usize,
-    visit: u64,
+    pub(crate) visit: u32,
     free: usize,
     cached: usize,
     uses: usize,
@@ -67,18 +73,18 @@ impl Blocks {
                 return Err(ManagerError::Value { name, found, wanted });
             }
         }
-        let mut entries = Vec::new();
-        entries.try_reserve_exact(blocks).map_err(|_| ManagerError::Memory(blocks))?;
+        let (mut counts, mut links) = (Vec::new(), Vec::new());
+        counts.try_reserve_exact(blocks).map_err(|_| ManagerError::Memory(blocks))?;
+        links.try_reserve_exact(blocks).map_err(|_| ManagerError::Memory(blocks))?;
+        counts.resize(blocks, Count { refs: 0, visit: 0 });
         let last = blocks as BlockId - 1;
-        entries.extend((0..=last).map(|block| Entry {
-            visit: 0,
-            refs: 0,
+        links.extend((0..=last).map(|block| Link {
             before: if block == NULL { last } else { block - 1 },
             after: if block == last { NULL } else { block + 1 },
             prefix: Prefix::EMPTY,
         }));
         let prefixes = Prefixes::new(page);
-        Ok(Blocks { entries, page, visit: 0, free: blocks - 1, cached: 0, uses: 0, prefixes })
+        Ok(Blocks { counts, links, page, visit: 0, free: blocks - 1, cached: 0, uses: 0, prefixes })
     }
 
     /// Slots of a block.
@@ -87,7 +93,7 @@ impl Blocks {
     }
     /// All blocks but the null block.
     pub fn usable(&self) -> usize {
-        self.entries.len() - 1
+        self.links.len() - 1
     }
     /// Blocks that nobody holds, cached ones among them.
     pub fn free(&self) -> usize {
@@ -103,7 +109,7 @@ impl Blocks {
     }
     /// How many hold `block`; 0 for a number that is no block's.
     pub fn refs(&self, block: BlockId) -> u32 {
-        self.entry(block).map_or(0, |entry| entry.refs)
+        usize::try_from(block).ok().and_then(|block| self.counts.get(block)).map_or(0, |count| count.refs)
     }
     /// The cache of full blocks.
     pub fn prefixes(&self) -> &Prefixes {
@@ -116,16 +122,16 @@ impl Blocks {
     /// [`ManagerError::OutOfBlocks`] if all are held.
     // ANCHOR: allocate
     pub fn allocate(&mut self) -> Result<BlockId, ManagerError> {
-        let block = self.at(NULL).after;
+        let block = self.link_of(NULL).after;
         if block == NULL {
             return Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 });
         }
         self.unlink(block);
-        let evicted = replace(&mut self.at_mut(block).prefix, Prefix::EMPTY);
+        let evicted = replace(&mut self.link_of_mut(block).prefix, Prefix::EMPTY);
         if evicted != Prefix::EMPTY {
             self.prefixes.evict(evicted);
         }
-        self.at_mut(block).refs = 1;
+        self.counts[block as usize].refs = 1;
         self.uses += 1;
         Ok(block)
     }
@@ -136,14 +142,12 @@ impl Blocks {
     /// # Errors
     /// [`ManagerError::UnknownBlock`].
     pub fn retain(&mut self, block: BlockId) -> Result<(), ManagerError> {
-        let entry = self.entry(block).ok_or(ManagerError::UnknownBlock(block))?;
-        if entry.refs == 0 {
-            if entry.prefix == Prefix::EMPTY {
-                return Err(ManagerError::UnknownBlock(block));
-            }
-            self.unlink(block);
+        match self.refs(block) {
+            0 if self.is_cached(block) => self.unlink(block),
+            0 => return Err(ManagerError::UnknownBlock(block)),
+            _ => {}
         }
-        self.at_mut(block).refs += 1;
+        self.counts[block as usize].refs += 1;
         self.uses += 1;
         Ok(())
     }
@@ -157,12 +161,12 @@ impl Blocks {
             return Err(ManagerError::UnknownBlock(block));
         }
         self.uses -= 1;
-        let entry = self.at_mut(block);
-        entry.refs -= 1;
-        if entry.refs == 0 {
-            match entry.prefix {
-                Prefix::EMPTY => self.link(block, NULL, self.at(NULL).after),
-                _ => self.link(block, self.at(NULL).before, NULL),
+        let count = &mut self.counts[block as usize];
+        count.refs -= 1;
+        if count.refs == 0 {
+            match self.is_cached(block) {
+                true => self.link(block, self.link_of(NULL).before, NULL),
+                false => self.link(block, NULL, self.link_of(NULL).after),
             }
         }
         Ok(())
@@ -170,14 +174,19 @@ impl Blocks {
 
     /// Begins a walk over blocks, of which [`first_visit`](Self::first_visit) tells apart new and repeated ones.
     pub fn start_visit(&mut self) {
-        self.visit += 1;
+        self.visit = self.visit.wrapping_add(1);
+        if self.visit == 0 {
+            // Marks of walks long past would pass for this one's.
+            self.counts.iter_mut().for_each(|count| count.visit = 0);
+            self.visit = 1;
+        }
     }
 
     /// Whether this walk meets `block` for the first time. The null block counts as met.
     pub fn first_visit(&mut self, block: BlockId) -> bool {
         let visit = self.visit;
-        let entry = usize::try_from(block).ok().and_then(|block| self.entries.get_mut(block));
-        block != NULL && entry.is_none_or(|entry| replace(&mut entry.visit, visit) != visit)
+        let count = usize::try_from(block).ok().and_then(|block| self.counts.get_mut(block));
+        block != NULL && count.is_none_or(|count| replace(&mut count.visit, visit) != visit)
     }
 
     /// A prefix grows by the full block of these tokens: the prefix that comes of it. Unless another block holds the same
@@ -194,7 +203,7 @@ impl Blocks {
         (tokens, keys): (&[u32], Vec<ExtraKey>),
         block: BlockId,
     ) -> Result<Prefix, ManagerError> {
-        if self.entry(block).is_none_or(|entry| entry.refs == 0 || entry.prefix != Prefix::EMPTY) {
+        if self.refs(block) == 0 || self.is_cached(block) {
             return Err(ManagerError::UnknownBlock(block));
         }
         if tokens.len() != self.page {
@@ -203,7 +212,7 @@ impl Blocks {
         }
         let grown = self.prefixes.enter(prefix, hash, (tokens, keys), block);
         if self.prefixes.block(grown) == Some(block) {
-            self.at_mut(block).prefix = grown;
+            self.link_of_mut(block).prefix = grown;
         }
         Ok(grown)
     }
@@ -218,29 +227,31 @@ impl Blocks {
         self.prefixes.leave(prefix);
     }
 
-    fn entry(&self, block: BlockId) -> Option<&Entry> {
-        self.entries.get(usize::try_from(block).ok()?)
+    fn is_cached(&self, block: BlockId) -> bool {
+        let link = usize::try_from(block).ok().and_then(|block| self.links.get(block));
+        link.is_some_and(|link| link.prefix != Prefix::EMPTY)
     }
-    fn at(&self, block: BlockId) -> &Entry {
-        &self.entries[block as usize]
+
+    fn link_of(&self, block: BlockId) -> &Link {
+        &self.links[block as usize]
     }
-    fn at_mut(&mut self, block: BlockId) -> &mut Entry {
-        &mut self.entries[block as usize]
+    fn link_of_mut(&mut self, block: BlockId) -> &mut Link {
+        &mut self.links[block as usize]
     }
 
     fn link(&mut self, block: BlockId, before: BlockId, after: BlockId) {
-        (self.at_mut(block).before, self.at_mut(block).after) = (before, after);
-        self.at_mut(before).after = block;
-        self.at_mut(after).before = block;
+        (self.link_of_mut(block).before, self.link_of_mut(block).after) = (before, after);
+        self.link_of_mut(before).after = block;
+        self.link_of_mut(after).before = block;
         self.free += 1;
-        self.cached += usize::from(self.at(block).prefix != Prefix::EMPTY);
+        self.cached += usize::from(self.is_cached(block));
     }
 
     fn unlink(&mut self, block: BlockId) {
-        let (before, after) = (self.at(block).before, self.at(block).after);
-        self.at_mut(before).after = after;
-        self.at_mut(after).before = before;
+        let (before, after) = (self.link_of(block).before, self.link_of(block).after);
+        self.link_of_mut(before).after = after;
+        self.link_of_mut(after).before = before;
         self.free -= 1;
-        self.cached -= usize::from(self.at(block).prefix != Prefix::EMPTY);
+        self.cached -= usize::from(self.is_cached(block));
     }
 }

@@ -24,8 +24,8 @@ pub enum ExtraKey {
 }
 
 impl ExtraKey {
-    /// The keys that are hashed with the block of these tokens: images that reach into it and, since every later block is
-    /// chained to the first, all others with the first alone.
+    /// The keys that are hashed with the block of these tokens: images that begin in it, and with the first block all
+    /// others. What stands behind is chained to it, and so depends on them too.
     ///
     /// ```
     /// use paged::ExtraKey;
@@ -33,15 +33,15 @@ impl ExtraKey {
     /// let image = ExtraKey::Image { digest: [7; 32], first: 20, count: 15 };
     /// let keys = [ExtraKey::Salt("tenant".into()), image.clone()];
     /// assert_eq!(ExtraKey::of_block(&keys, 0..16), keys[..1]);
-    /// assert_eq!(ExtraKey::of_block(&keys, 16..32), [image.clone()]);
-    /// assert_eq!(ExtraKey::of_block(&keys, 32..48), [image]);
+    /// assert_eq!(ExtraKey::of_block(&keys, 16..32), [image]);
+    /// assert_eq!(ExtraKey::of_block(&keys, 32..48), []);
     /// ```
     pub fn of_block(keys: &[ExtraKey], tokens: Range<usize>) -> Vec<ExtraKey> {
-        let touches = |key: &&ExtraKey| match key {
+        let begins = |key: &&ExtraKey| match key {
             ExtraKey::Adapter(_) | ExtraKey::Salt(_) => tokens.start == 0,
-            ExtraKey::Image { first, count, .. } => *first < tokens.end && tokens.start < first + count,
+            ExtraKey::Image { first, .. } => tokens.contains(first),
         };
-        keys.iter().filter(touches).cloned().collect()
+        keys.iter().filter(begins).cloned().collect()
     }
 
     /// The keys of a prompt in one order, each once.

@@ -39,7 +39,7 @@ impl Sequence {
         blocks: &mut Blocks,
         hasher: &impl BuildHasher,
     ) -> Result<Append, ManagerError> {
-        let append = self.table.grow(blocks)?;
+        let append = self.table.append(blocks)?;
         if self.table.ring().is_none() {
             self.tail.push(token);
             if self.tail.len() == blocks.page() {

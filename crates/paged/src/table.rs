@@ -41,15 +41,15 @@ pub struct Append {
 /// let mut blocks = Blocks::new(10, 4)?;
 /// let mut parent = Table::new(4);
 /// for _ in 0..6 {
-///     parent.grow(&mut blocks)?;
+///     parent.append(&mut blocks)?;
 /// }
 /// assert_eq!((parent.blocks.as_slice(), parent.slot(5)), (&[1, 2][..], Some(Slot { block: 2, offset: 1 })));
 /// // A fork holds the same blocks; the first of the two to grow copies the last one.
 /// let mut child = parent.share(&mut blocks)?;
-/// let copy = child.grow(&mut blocks)?.copy.expect("a block of two holders");
+/// let copy = child.append(&mut blocks)?.copy.expect("a block of two holders");
 /// assert_eq!((copy.from, copy.to, copy.slots), (2, 3, 2));
 /// assert_eq!(child.blocks, [1, 3]);
-/// assert_eq!(parent.grow(&mut blocks)?.copy, None);
+/// assert_eq!(parent.append(&mut blocks)?.copy, None);
 /// # Ok::<(), paged::ManagerError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,43 +122,45 @@ impl Table {
         self.blocks.get(index).or_else(before).copied()
     }
 
-    /// Makes a place for one token more. A block is taken only when the token is the first one in it; a block that others
-    /// hold is not written, but copied first.
+    /// A place for one token more, in a block that nobody else writes: [`own`](Self::own), then [`grow`](Self::grow).
+    ///
+    /// # Errors
+    /// [`ManagerError::OutOfBlocks`] if a block is needed and all are held; nothing has changed then.
+    pub fn append(&mut self, blocks: &mut Blocks) -> Result<Append, ManagerError> {
+        let copy = self.own(blocks)?;
+        Ok(Append { slot: self.grow(blocks)?, copy })
+    }
+
+    /// One token more, and its place. A block is taken only when the token is the first one in it.
     ///
     /// # Errors
     /// [`ManagerError::OutOfBlocks`] if a block is needed and all are held; nothing has changed then.
     // ANCHOR: grow
-    pub fn grow(&mut self, blocks: &mut Blocks) -> Result<Append, ManagerError> {
+    pub fn grow(&mut self, blocks: &mut Blocks) -> Result<Slot, ManagerError> {
         let (index, offset) = (self.len / self.page, self.len % self.page);
-        let copy = match self.held(index) {
-            Some(block) => self.own(block, blocks)?,
-            None => None,
-        };
         if index == self.blocks.len() {
             let block = self.held(index).map_or_else(|| blocks.allocate(), Ok)?;
             self.blocks.push(block);
         }
         self.len += 1;
-        Ok(Append { slot: Slot { block: self.blocks[index], offset }, copy })
+        Ok(Slot { block: self.blocks[index], offset })
     }
     // ANCHOR_END: grow
 
-    /// Copy-on-write: makes `block`, in which the next token's place is, the table's own. If others hold it, a fresh block
+    /// Copy-on-write: makes the block in which the next token's place is the table's own. If others hold it, a fresh block
     /// takes its place in the table, and the answer says what to copy: its filled slots, which are all of them if the table
-    /// has been round.
+    /// lists it twice.
     ///
     /// # Errors
     /// [`ManagerError::OutOfBlocks`] if a block is needed and all are held; nothing has changed then.
     // ANCHOR: own
-    pub fn own(&mut self, block: BlockId, blocks: &mut Blocks) -> Result<Option<BlockCopy>, ManagerError> {
-        if blocks.refs(block) <= 1 {
-            return Ok(None);
-        }
-        let (from, to) = (block, blocks.allocate()?);
-        blocks.release(from)?;
+    pub fn own(&mut self, blocks: &mut Blocks) -> Result<Option<BlockCopy>, ManagerError> {
         let index = self.len / self.page;
+        let Some(from) = self.held(index).filter(|&block| blocks.refs(block) > 1) else { return Ok(None) };
+        let to = blocks.allocate()?;
+        blocks.release(from)?;
         let slots = if self.blocks[..index].contains(&from) { self.page } else { self.len % self.page };
-        self.blocks.iter_mut().filter(|entry| **entry == from).for_each(|entry| *entry = to);
+        self.blocks.iter_mut().filter(|block| **block == from).for_each(|block| *block = to);
         Ok(Some(BlockCopy { from, to, slots }))
     }
     // ANCHOR_END: own

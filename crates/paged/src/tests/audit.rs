@@ -38,14 +38,14 @@ fn lengths<S: BuildHasher>(manager: &BlockManager<S>) {
 /// The blocks that nobody holds, as they are linked.
 fn the_list<S: BuildHasher>(manager: &BlockManager<S>) -> Vec<BlockId> {
     let mut listed = Vec::new();
-    let (mut before, mut block) = (NULL, manager.blocks.entries[0].after);
+    let (mut before, mut block) = (NULL, manager.blocks.links[0].after);
     while block != NULL {
         assert!(listed.len() < manager.blocks.usable(), "the list goes in a circle");
-        assert_eq!(manager.blocks.entries[block as usize].before, before, "the link back from block {block}");
+        assert_eq!(manager.blocks.links[block as usize].before, before, "the link back from block {block}");
         listed.push(block);
-        (before, block) = (block, manager.blocks.entries[block as usize].after);
+        (before, block) = (block, manager.blocks.links[block as usize].after);
     }
-    assert_eq!(manager.blocks.entries[0].before, before, "the list's end");
+    assert_eq!(manager.blocks.links[0].before, before, "the list's end");
     listed
 }
 
@@ -82,14 +82,14 @@ fn cache<S: BuildHasher>(manager: &BlockManager<S>, naive: &Naive, listed: &[Blo
     let mut found: Vec<(Vec<u32>, BlockId)> = Vec::new();
     for &prefix in &prefixes.by_hash {
         let Some(block) = prefixes.block(prefix) else { continue };
-        assert_eq!(manager.blocks.entries[block as usize].prefix, prefix, "the cached block {block}");
+        assert_eq!(manager.blocks.links[block as usize].prefix, prefix, "the cached block {block}");
         found.push((path(manager, prefix), block));
     }
     let mut wanted: Vec<_> = naive.cache.iter().map(|((tokens, _), block)| (tokens.clone(), *block)).collect();
     found.sort_unstable();
     wanted.sort_unstable();
     assert_eq!(found, wanted, "cached blocks");
-    let is_cached = |block: &&BlockId| manager.blocks.entries[**block as usize].prefix != Prefix::EMPTY;
+    let is_cached = |block: &&BlockId| manager.blocks.links[**block as usize].prefix != Prefix::EMPTY;
     let cached = listed.iter().filter(is_cached).count();
     assert_eq!(cached, manager.blocks.cached(), "cached blocks that nobody holds");
     assert!(listed[listed.len() - cached..].iter().all(|block| is_cached(&block)), "what is not cached goes first");

@@ -1,7 +1,10 @@
 //! What random calls do not reach: settings, limits, and cases whose numbers can be worked by hand.
 
 use crate::*;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroUsize;
+use std::slice::from_ref;
 
 fn manager(blocks: usize, page: usize) -> BlockManager {
     BlockManager::new(Config::new(blocks, page)).unwrap()
@@ -64,15 +67,25 @@ fn a_table_that_gets_no_block_is_what_it_was() {
     let ring = NonZeroUsize::new(2).unwrap();
     for (mut table, tokens) in [(Table::new(4), 6), (Table::new(4), 8), (Table::rolling(4, ring), 10)] {
         let mut blocks = Blocks::new(3, 4).unwrap();
-        (0..tokens).for_each(|_| assert!(table.grow(&mut blocks).is_ok()));
+        (0..tokens).for_each(|_| assert!(table.append(&mut blocks).is_ok()));
         let fork = table.share(&mut blocks).unwrap();
         let before = (table.clone(), blocks.uses(), blocks.refs(1), blocks.refs(2));
         assert!(blocks.free() == 0 && table.wanted(1, &blocks) == 1);
-        assert_eq!(table.grow(&mut blocks), Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 }), "{table:?}");
+        assert_eq!(table.append(&mut blocks), Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 }), "{table:?}");
         assert_eq!((table.clone(), blocks.uses(), blocks.refs(1), blocks.refs(2)), before);
         fork.discard(&mut blocks).unwrap();
         table.discard(&mut blocks).unwrap();
         assert_eq!((blocks.free(), blocks.uses()), (2, 0));
+    }
+}
+
+#[test]
+fn walks_can_be_counted_round() {
+    let mut blocks = Blocks::new(4, 4).unwrap();
+    blocks.visit = u32::MAX - 1;
+    for _ in 0..4 {
+        blocks.start_visit();
+        assert_eq!([1, 2, 1, NULL].map(|block| blocks.first_visit(block)), [true, true, false, false]);
     }
 }
 
@@ -111,14 +124,33 @@ impl<'a> Sequenced<'a> {
 }
 
 #[test]
+fn a_hash_is_that_of_everything_before() {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let (adapter, salt) = (ExtraKey::Adapter("a".into()), ExtraKey::Salt("a".into()));
+    let hash = |parent, tokens: &[u32], keys: &[ExtraKey]| chain_hash(&hasher, parent, tokens, keys);
+    let hashes = [
+        hash(0, &[1, 2], &[]),
+        hash(1, &[1, 2], &[]),
+        hash(0, &[2, 1], &[]),
+        hash(0, &[1, 2, 0], &[]),
+        hash(0, &[1, 2], from_ref(&adapter)),
+        hash(0, &[1, 2], from_ref(&salt)),
+        hash(0, &[1, 2], &[adapter, salt]),
+    ];
+    let different: BTreeSet<u64> = hashes.into_iter().collect();
+    assert_eq!(different.len(), hashes.len(), "{hashes:?}");
+    assert_eq!(hash(0, &[1, 2], &[]), hashes[0]);
+}
+
+#[test]
 fn extra_keys_share_with_their_equals_alone() {
     let (adapter, salt) = (ExtraKey::Adapter("a".into()), ExtraKey::Salt("a".into()));
     let image = |digest: u8, first| ExtraKey::Image { digest: [digest; 32], first, count: 6 };
     let kinds: [&[ExtraKey]; 8] = [
         &[],
-        &[adapter.clone()],
+        from_ref(&adapter),
         &[ExtraKey::Adapter("b".into())],
-        &[salt.clone()],
+        from_ref(&salt),
         &[adapter.clone(), salt.clone()],
         &[image(1, 0)],
         &[image(2, 0)],
@@ -131,11 +163,7 @@ fn extra_keys_share_with_their_equals_alone() {
     for keys in kinds {
         assert_eq!(manager.look_up(&prompt(17), keys), Ok(16), "{keys:?} for the second time");
     }
-    assert_eq!(
-        manager.look_up(&prompt(17), &[salt.clone(), adapter.clone(), salt]),
-        Ok(16),
-        "in any order, any number"
-    );
+    assert_eq!(manager.look_up(&prompt(17), &[salt.clone(), adapter, salt]), Ok(16), "in any order, any number");
     // Text before an image is shared, what follows is not.
     assert_eq!(manager.look_up(&prompt(17), &[image(3, 9)]), Ok(8));
 }

@@ -6,6 +6,9 @@ use crate::{Append, BlockCopy, BlockId, Config, ExtraKey, ManagerError, NULL, Sl
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// What the cache knows a block by: all tokens up to its end, and the keys that they were computed under.
+pub(crate) type Known = (Vec<u32>, Vec<ExtraKey>);
+
 /// One sequence, written out.
 #[derive(Clone, Debug)]
 pub(crate) struct Copied {
@@ -29,7 +32,7 @@ impl Copied {
     }
 
     /// What the cache knows the first `end` tokens by.
-    fn prefix(&self, end: usize) -> (Vec<u32>, Vec<ExtraKey>) {
+    fn prefix(&self, end: usize) -> Known {
         let counts = |key: &&ExtraKey| !matches!(key, ExtraKey::Image { first, .. } if *first >= end);
         (self.tokens[..end].to_vec(), self.keys.iter().filter(counts).cloned().collect())
     }
@@ -83,7 +86,7 @@ pub(crate) struct Naive {
     pub(crate) made: u64,
     /// The next to be reused first.
     pub(crate) free: Vec<BlockId>,
-    pub(crate) cache: Vec<((Vec<u32>, Vec<ExtraKey>), BlockId)>,
+    pub(crate) cache: Vec<(Known, BlockId)>,
 }
 
 impl Naive {
