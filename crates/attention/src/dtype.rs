@@ -1,6 +1,8 @@
 //! Element types: what a tensor may hold, and how one element becomes a number and back.
 
+use crate::TensorView;
 use half::{bf16, f16};
+use ndarray::{ArrayView, Dimension};
 use std::fmt;
 
 /// The element type of a tensor.
@@ -68,11 +70,17 @@ pub trait Element: Copy + Send + Sync + 'static {
     fn to_f32(self) -> f32;
     /// The element as f64.
     fn to_f64(self) -> f64;
+    /// The tensor's array, if its elements are these.
+    fn array<'v, 'a, D: Dimension>(tensor: &'v TensorView<'a, D>) -> Option<&'v ArrayView<'a, Self, D>>;
 }
 
 macro_rules! element {
-    ($type:ty, $to_f32:expr, $to_f64:expr) => {
+    ($type:ty, $variant:ident, $to_f32:expr, $to_f64:expr) => {
         impl Element for $type {
+            #[inline]
+            fn array<'v, 'a, D: Dimension>(tensor: &'v TensorView<'a, D>) -> Option<&'v ArrayView<'a, Self, D>> {
+                if let TensorView::$variant(array) = tensor { Some(array) } else { None }
+            }
             #[inline]
             fn to_f32(self) -> f32 {
                 $to_f32(self)
@@ -85,11 +93,11 @@ macro_rules! element {
     };
 }
 
-element!(f32, |x| x, f64::from);
-element!(f64, |x| x as f32, |x| x);
-element!(f16, f16::to_f32, f16::to_f64);
-element!(bf16, bf16::to_f32, bf16::to_f64);
-element!(E4m3, E4m3::widen, |x| f64::from(E4m3::widen(x)));
+element!(f32, F32, |x| x, f64::from);
+element!(f64, F64, |x| x as f32, |x| x);
+element!(f16, F16, f16::to_f32, f16::to_f64);
+element!(bf16, Bf16, bf16::to_f32, bf16::to_f64);
+element!(E4m3, E4m3, E4m3::widen, |x| f64::from(E4m3::widen(x)));
 
 #[cfg(test)]
 mod tests {

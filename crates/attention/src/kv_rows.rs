@@ -4,8 +4,9 @@
 //! no product, mask or softmax knows of it.
 
 use crate::DType;
+use crate::dtype::Element;
 use crate::tensor::{Rows, TensorView};
-use ndarray::{Array2, ArrayView1, Ix3};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis, Ix3};
 use std::ops::Range;
 
 /// The keys or the values of one head of one sequence, `[rows, d]`.
@@ -71,8 +72,8 @@ impl<'a> KvRows<'a> {
                 KvRows::Contiguous(rows) => rows.clone().slice_rows(next..range.end),
                 KvRows::Paged(pages) => {
                     let (page, slot) = pages.page(next);
-                    let end = page.shape()[0].min(slot + left);
-                    page.slice_rows(slot..end)
+                    let (slots, end) = (page.shape()[0], page.shape()[0].min(slot + left));
+                    if end - slot == slots { page } else { page.slice_rows(slot..end) }
                 }
             };
             next += run.shape()[0];
@@ -80,6 +81,27 @@ impl<'a> KvRows<'a> {
         })
     }
     // ANCHOR_END: runs
+
+    /// The rows of `range` where they lie, in slices of one row or more; `None` if they are not of this type, or a row has
+    /// gaps.
+    #[inline(always)]
+    pub fn slices<T: Element>(&self, range: Range<usize>) -> Option<Vec<&'a [T]>> {
+        let mut slices = Vec::with_capacity(16);
+        match self {
+            KvRows::Contiguous(rows) => push_rows(*T::array(rows)?, range, &mut slices)?,
+            KvRows::Paged(Pages { pool, table }) => {
+                let pool = *T::array(pool)?;
+                let (page, mut next) = (pool.len_of(Axis(1)), range.start);
+                while next < range.end {
+                    let (id, slot) = (table[next / page], next % page);
+                    let end = page.min(slot + range.end - next);
+                    push_rows(pool.index_axis_move(Axis(0), id as usize), slot..end, &mut slices)?;
+                    next += end - slot;
+                }
+            }
+        }
+        Some(slices)
+    }
 
     /// Copies a range of rows into fast memory as a row-major f32 matrix: the load of a tile.
     pub fn load(&self, rows: Range<usize>) -> Array2<f32> {
@@ -118,4 +140,18 @@ impl<'a> KvRows<'a> {
             KvRows::Paged(pages) => pages.page(row),
         }
     }
+}
+
+/// Adds `rows` of a matrix to `slices`, as one if the matrix has no gaps, or one by one; `None` if a row has gaps itself.
+#[inline(always)]
+fn push_rows<'a, T>(matrix: ArrayView2<'a, T>, rows: Range<usize>, slices: &mut Vec<&'a [T]>) -> Option<()> {
+    let d = matrix.ncols();
+    if let Some(all) = matrix.to_slice() {
+        slices.push(&all[rows.start * d..rows.end * d]);
+        return Some(());
+    }
+    for row in rows {
+        slices.push(matrix.index_axis_move(Axis(0), row).to_slice()?);
+    }
+    Some(())
 }

@@ -13,7 +13,8 @@ const SPARE: usize = 2;
 
 impl OwnedProblem {
     /// The same problem with its keys and values in pages of `page` slots, which lie in an order that `seed` draws. Spare
-    /// pages and slots behind the last key hold NaN, entries of the table behind the last page any number at all.
+    /// pages and slots behind the last key hold NaN, entries of the table behind the last page any number at all. In memory
+    /// the slots of a page lie in one piece for each head.
     ///
     /// # Panics
     /// If the tensors do not fit together, keys and values are paged already, or `page` is 0.
@@ -78,7 +79,8 @@ impl Pool<'_> {
     fn scattered<T: Copy>(&self, rows: &ArrayD<T>, nothing: T) -> ArrayD<T> {
         let rank = rows.ndim();
         let (kv_heads, channels) = (rows.shape()[rank - 3], rows.shape()[rank - 1]);
-        let mut pool = ArrayD::from_elem(IxDyn(&[self.pages, self.page, kv_heads, channels]), nothing);
+        let mut pool = ArrayD::from_elem(IxDyn(&[self.pages, kv_heads, self.page, channels]), nothing);
+        pool.swap_axes(1, 2);
         for (b, (sequence, table)) in self.sequences.iter().zip(self.table.rows()).enumerate() {
             // `[kv_heads, total, channels]`
             let all = if rank == 4 { rows.index_axis(Axis(0), b) } else { rows.view() };

@@ -4,9 +4,9 @@
 //! work. Here a vector holds neighbouring channels of one key, and is read once for `ROWS` query rows. Each score takes a
 //! sum across lanes, which costs less than the idle lanes would.
 
-use super::tile::{KeyTile, Number, is_usual_score, prefetch};
+use super::Row;
+use super::tile::{KeyPieces, Number, is_usual_score};
 use super::vector::Vector;
-use super::{KEYS, Row};
 use attention::Head;
 use online_softmax::State;
 use std::array;
@@ -43,42 +43,42 @@ impl<V: Vector> Few<V> {
         Few { rows: rows.to_vec(), q, o, m: [f32::NEG_INFINITY; ROWS], l: [0.0; ROWS] }
     }
 
-    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. With `fetch`, the next
-    /// tile is asked for as the work goes on. `unusual` is set for rows with such scores.
+    /// Lines 6 to 10 for one tile of keys, whose rows are padded to whole vectors. `fetch` makes a step for each key.
+    /// `unusual` is set for rows with such scores.
     #[inline(always)]
     pub(super) fn stream<T: Number>(
         &mut self,
         heads: &[Head],
-        tile: &KeyTile<T>,
+        tile: &KeyPieces<T>,
         s: &mut Scores,
         unusual: &mut [bool],
-        fetch: bool,
+        fetch: &mut impl Iterator,
     ) {
-        self.dot(&heads[0], tile, s, fetch);
+        self.dot(&tile.k, s, fetch);
         self.scores(heads, tile.keys.clone(), s, unusual);
         let rescale = self.weights(s);
-        self.accumulate(tile.v, s, rescale);
+        self.accumulate(&tile.v, s, rescale);
     }
 
     /// Line 8: Q K^T.
     #[inline(always)]
-    fn dot<T: Number>(&self, head: &Head, tile: &KeyTile<T>, s: &mut Scores, fetch: bool) {
+    fn dot<T: Number>(&self, k: &[&[T]], s: &mut Scores, fetch: &mut impl Iterator) {
         for s in s.iter_mut() {
             s.clear();
         }
-        for (key, k) in tile.keys.clone().zip(tile.k.chunks_exact(self.q.len() * V::LANES)) {
-            if fetch {
-                prefetch(head, key + KEYS);
-            }
-            let mut acc = [V::splat(0.0); ROWS];
-            for (k, q) in k.chunks_exact(V::LANES).zip(&self.q) {
-                let k: V = T::load(k);
-                for row in 0..ROWS {
-                    acc[row] = k.mul_add(q[row], acc[row]);
+        for piece in k {
+            for k in piece.chunks_exact(self.q.len() * V::LANES) {
+                fetch.next();
+                let mut acc = [V::splat(0.0); ROWS];
+                for (k, q) in k.chunks_exact(V::LANES).zip(&self.q) {
+                    let k: V = T::load(k);
+                    for row in 0..ROWS {
+                        acc[row] = k.mul_add(q[row], acc[row]);
+                    }
                 }
-            }
-            for row in 0..ROWS {
-                s[row].push(acc[row].sum());
+                for row in 0..ROWS {
+                    s[row].push(acc[row].sum());
+                }
             }
         }
     }
@@ -132,15 +132,42 @@ impl<V: Vector> Few<V> {
 
     /// Line 10: O = diag(rescale) O + P~ V.
     #[inline(always)]
-    fn accumulate<T: Number>(&mut self, v: &[T], p: &Scores, rescale: [f32; ROWS]) {
-        let d_v = self.o.len() * V::LANES;
+    fn accumulate<T: Number>(&mut self, v: &[&[T]], p: &Scores, rescale: [f32; ROWS]) {
         let mut done = 0;
         while self.o.len() - done >= 4 {
-            channels::<V, T, 4>(&mut self.o[done..], &v[done * V::LANES..], d_v, p, rescale);
+            self.channels::<T, 4>(done, v, p, rescale);
             done += 4;
         }
         for vector in done..self.o.len() {
-            channels::<V, T, 1>(&mut self.o[vector..], &v[vector * V::LANES..], d_v, p, rescale);
+            self.channels::<T, 1>(vector, v, p, rescale);
+        }
+    }
+
+    /// Line 10 for `B` vectors of o.
+    #[inline(always)]
+    fn channels<T: Number, const B: usize>(&mut self, vector: usize, v: &[&[T]], p: &Scores, rescale: [f32; ROWS]) {
+        let d_v = self.o.len() * V::LANES;
+        let mut acc = [[V::splat(0.0); ROWS]; B];
+        let mut key = 0;
+        for v in v {
+            let [p0, p1, p2, p3] = p.each_ref().map(|p| &p[key..]);
+            for ((((v, p0), p1), p2), p3) in v.chunks_exact(d_v).zip(p0).zip(p1).zip(p2).zip(p3) {
+                let v = &v[vector * V::LANES..][..B * V::LANES];
+                let p = [V::splat(*p0), V::splat(*p1), V::splat(*p2), V::splat(*p3)];
+                for b in 0..B {
+                    let v: V = T::load(&v[b * V::LANES..]);
+                    for row in 0..ROWS {
+                        acc[b][row] = p[row].mul_add(v, acc[b][row]);
+                    }
+                }
+            }
+            key += v.len() / d_v;
+        }
+        // As in a panel, the sum over a tile is added as one.
+        for (o, acc) in self.o[vector..].iter_mut().zip(acc) {
+            for row in 0..ROWS {
+                o[row] = o[row].mul_add(V::splat(rescale[row]), acc[row]);
+            }
         }
     }
 
@@ -150,35 +177,6 @@ impl<V: Vector> Few<V> {
             (state.m, state.l) = (self.m[row], self.l[row]);
             state.o.iter_mut().enumerate().for_each(|(c, o)| *o = self.o[c / V::LANES][row].lane(c % V::LANES));
             done(state);
-        }
-    }
-}
-
-/// Line 10 for the first `B` vectors of `o`, whose channels come first in `v`.
-#[inline(always)]
-fn channels<V: Vector, T: Number, const B: usize>(
-    o: &mut [[V; ROWS]],
-    v: &[T],
-    d_v: usize,
-    p: &Scores,
-    rescale: [f32; ROWS],
-) {
-    let mut acc = [[V::splat(0.0); ROWS]; B];
-    let [p0, p1, p2, p3] = p;
-    for ((((v, p0), p1), p2), p3) in v.chunks(d_v).zip(p0).zip(p1).zip(p2).zip(p3) {
-        let v = &v[..B * V::LANES];
-        let p = [V::splat(*p0), V::splat(*p1), V::splat(*p2), V::splat(*p3)];
-        for b in 0..B {
-            let v: V = T::load(&v[b * V::LANES..]);
-            for row in 0..ROWS {
-                acc[b][row] = p[row].mul_add(v, acc[b][row]);
-            }
-        }
-    }
-    // As in a panel, the sum over a tile is added as one.
-    for b in 0..B {
-        for row in 0..ROWS {
-            o[b][row] = o[b][row].mul_add(V::splat(rescale[row]), acc[b][row]);
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::few::{self, Few};
 use super::panel::Panel;
-use super::tile::{Buffers, KeyTile, Number, is_usual, is_usual_shape, prefetch};
+use super::tile::{Buffers, KeyPieces, KeyTile, Number, is_usual, is_usual_shape, prefetch};
 use super::vector::{Product, Vector};
 use super::{KEYS, PLAIN, Row};
 use crate::Tiles;
 use attention::{Head, NoMeter};
+use half::bf16;
 use online_softmax::State;
 use std::any::Any;
 use std::array;
@@ -72,11 +73,11 @@ fn stream_panels<P: Product, const R: usize>(
         panel.start(heads, rows, numbers);
     }
     for keys in tiles(head, keys) {
-        let mut next = keys.start + KEYS..keys.start + 2 * KEYS;
+        let mut next = prefetch(head, keys.start + KEYS..keys.start + 2 * KEYS);
         let tile = KeyTile::load_for::<P>(head, keys, buffers, &mut unusual.keys);
         for (panel, unusual) in panels.iter_mut().zip(unusual.rows.chunks_mut(lanes)) {
             // While each panel is at work, the memory fetches its share of the next tile.
-            next.by_ref().take(KEYS.div_ceil(count)).for_each(|key| prefetch(head, key));
+            next.by_ref().take(KEYS.div_ceil(count)).for_each(drop);
             panel.stream::<R>(heads, &tile, s, unusual);
         }
     }
@@ -99,10 +100,12 @@ fn stream_few<V: Vector>(
     }
     let mut s = array::from_fn(|_| Vec::with_capacity(KEYS));
     for keys in tiles(head, keys) {
-        if let Some(tile) = KeyTile::in_place(head, keys.clone(), V::LANES) {
+        if let Some(tile) = KeyPieces::<f32>::in_place(head, keys.clone(), V::LANES) {
+            stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
+        } else if let Some(tile) = KeyPieces::<bf16>::in_place(head, keys.clone(), V::LANES) {
             stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
         } else {
-            let tile = KeyTile::load(head, keys, V::LANES, buffers, &mut unusual.keys);
+            let tile = KeyTile::load(head, keys, V::LANES, buffers, &mut unusual.keys).into();
             stream_tile(&mut groups, heads, &tile, &mut s, &mut unusual.rows);
         }
     }
@@ -114,16 +117,13 @@ fn stream_few<V: Vector>(
 fn stream_tile<V: Vector, T: Number>(
     groups: &mut [Few<V>],
     heads: &[Head],
-    tile: &KeyTile<T>,
+    tile: &KeyPieces<T>,
     s: &mut few::Scores,
     unusual: &mut [bool],
 ) {
-    let mut groups = groups.iter_mut().zip(unusual.chunks_mut(few::ROWS));
-    if let Some((few, unusual)) = groups.next() {
-        few.stream(heads, tile, s, unusual, true);
-    }
-    for (few, unusual) in groups {
-        few.stream(heads, tile, s, unusual, false);
+    let mut next = prefetch(&heads[0], tile.keys.start + KEYS..tile.keys.start + 2 * KEYS);
+    for (few, unusual) in groups.iter_mut().zip(unusual.chunks_mut(few::ROWS)) {
+        few.stream(heads, tile, s, unusual, &mut next);
     }
 }
 

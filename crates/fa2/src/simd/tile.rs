@@ -1,6 +1,7 @@
 //! Tiles of keys and values, as the vectors want them.
 
 use super::vector::{Product, Vector};
+use attention::dtype::Element;
 use attention::{Head, KvRows, Rows};
 use half::bf16;
 use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, concatenate};
@@ -25,17 +26,27 @@ pub(super) fn is_usual_score(s: f32) -> bool {
 }
 
 /// Lines 6 and 7: K_j and V_j, for every query head that shares them.
-pub(super) struct KeyTile<'a, T = f32> {
+pub(super) struct KeyTile<'a> {
     pub(super) keys: Range<usize>,
     /// `[keys, d / DEPTH]`
-    pub(super) k: &'a [T],
+    pub(super) k: &'a [f32],
     /// `[keys / DEPTH, d_v]`
-    pub(super) v: &'a [T],
+    pub(super) v: &'a [f32],
+}
+
+/// Lines 6 and 7 for few query rows: K_j and V_j, each in as many pieces as it lies in.
+pub(super) struct KeyPieces<'a, T = f32> {
+    pub(super) keys: Range<usize>,
+    /// Together `[keys, d]`
+    pub(super) k: Vec<&'a [T]>,
+    /// Together `[keys, d_v]`
+    pub(super) v: Vec<&'a [T]>,
 }
 
 /// A number that a vector can be loaded with.
-pub(super) trait Number: Copy {
+pub(super) trait Number: Element {
     fn load<V: Vector>(x: &[Self]) -> V;
+    fn are_usual(x: &[Self]) -> bool;
 }
 
 impl Number for f32 {
@@ -43,12 +54,20 @@ impl Number for f32 {
     fn load<V: Vector>(x: &[f32]) -> V {
         V::load(x)
     }
+    #[inline(always)]
+    fn are_usual(x: &[f32]) -> bool {
+        is_usual(x)
+    }
 }
 
 impl Number for bf16 {
     #[inline(always)]
     fn load<V: Vector>(x: &[bf16]) -> V {
         V::load_bf16(x)
+    }
+    #[inline(always)]
+    fn are_usual(x: &[bf16]) -> bool {
+        is_usual_bf16(x, 0.0)
     }
 }
 
@@ -123,19 +142,34 @@ impl<'a> KeyTile<'a> {
     }
 }
 
-impl<'a> KeyTile<'a, bf16> {
-    /// A tile of BF16 numbers where they lie, if usual rows of whole vectors of `lanes` lie there one behind the other.
+impl<'a, T: Number> KeyPieces<'a, T> {
+    /// A tile where it lies, if its numbers are of the type and usual, and each row is whole vectors of `lanes`.
     #[inline(always)]
     pub(super) fn in_place(head: &'a Head, keys: Range<usize>, lanes: usize) -> Option<Self> {
-        let (Rows::Bf16(k), Rows::Bf16(v)) = (head.k.run(keys.clone())?, head.v.run(keys.clone())?) else {
-            return None;
-        };
-        if !k.ncols().is_multiple_of(lanes) || !v.ncols().is_multiple_of(lanes) {
+        let (k, v) = (pieces(&head.k, keys.clone(), lanes)?, pieces(&head.v, keys.clone(), lanes)?);
+        Some(KeyPieces { keys, k, v })
+    }
+}
+
+impl<'a> From<KeyTile<'a>> for KeyPieces<'a> {
+    fn from(KeyTile { keys, k, v }: KeyTile<'a>) -> Self {
+        KeyPieces { keys, k: vec![k], v: vec![v] }
+    }
+}
+
+/// A range of rows where they lie, if they are as [`KeyPieces::in_place`] wants them.
+#[inline(always)]
+fn pieces<'a, T: Number>(rows: &KvRows<'a>, range: Range<usize>, lanes: usize) -> Option<Vec<&'a [T]>> {
+    if !rows.channels().is_multiple_of(lanes) {
+        return None;
+    }
+    let pieces = rows.slices(range)?;
+    for rows in &pieces {
+        if !T::are_usual(rows) {
             return None;
         }
-        let (k, v) = (k.to_slice()?, v.to_slice()?);
-        (is_usual_bf16(k, 0.0) && is_usual_bf16(v, 0.0)).then_some(KeyTile { keys, k, v })
     }
+    Some(pieces)
 }
 
 /// A range of rows as [`KeyTile::load`] wants them: where they lie, or in `buffer`.
@@ -225,24 +259,30 @@ fn without_unusual<'t>(
     Cow::Owned(rows)
 }
 
-/// Asks the memory for k and v of `key`, if there is such a key, so that they are in the L2 cache when their tile is loaded.
+/// Asks the memory for k and v of one more of `keys` with each step, as far as there are such keys, so that they are in
+/// the L2 cache when their tile is loaded.
 #[inline(always)]
-pub(super) fn prefetch(head: &Head, key: usize) {
-    if key < head.k_len {
-        for (rows, place) in [head.k.row(key), head.v.row(key)] {
-            match rows {
-                Rows::F32(rows) => prefetch_row(rows.row(place)),
-                Rows::F16(rows) => prefetch_row(rows.row(place)),
-                Rows::Bf16(rows) => prefetch_row(rows.row(place)),
-                Rows::F64(_) | Rows::E4m3(_) => {}
-            }
-        }
+pub(super) fn prefetch<'h, 'a>(head: &'h Head<'a>, keys: Range<usize>) -> impl Iterator<Item = ((), ())> {
+    let keys = keys.start.min(head.k_len)..keys.end.min(head.k_len);
+    let rows = move |rows: &'h KvRows<'a>| {
+        rows.runs(keys.clone()).flat_map(|run| (0..run.shape()[0]).map(move |i| prefetch_row(&run, i)))
+    };
+    rows(&head.k).zip(rows(&head.v))
+}
+
+#[inline(always)]
+fn prefetch_row(rows: &Rows, i: usize) {
+    match rows {
+        Rows::F32(rows) => prefetch_lines(rows.row(i)),
+        Rows::F16(rows) => prefetch_lines(rows.row(i)),
+        Rows::Bf16(rows) => prefetch_lines(rows.row(i)),
+        Rows::F64(_) | Rows::E4m3(_) => {}
     }
 }
 
 /// One request for each cache line of 64 bytes of a row without gaps. Elsewhere than on x86-64 it does nothing.
 #[inline(always)]
-fn prefetch_row<T>(row: ArrayView1<T>) {
+fn prefetch_lines<T>(row: ArrayView1<T>) {
     for line in row.to_slice().unwrap_or_default().chunks(64 / size_of::<T>()) {
         #[cfg(target_arch = "x86_64")]
         #[allow(unsafe_code)]
