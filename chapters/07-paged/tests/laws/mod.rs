@@ -89,7 +89,7 @@ pub(crate) fn a_fork_holds_each_block_once_more(
         let found = refs(pool, &held);
         prop_assert!(
             found == wanted,
-            "after {forks} forks of the table {blocks:?} blocks {held:?} have {found:?} holders, wanted {wanted:?}"
+            "the table {blocks:?} and forks of it, {forks} in number: blocks {held:?} have {found:?} holders, wanted {wanted:?}"
         );
         prop_assert!(pool.free() == 1, "a fork of {blocks:?} takes or gives back a block of the pool");
         Ok(())
@@ -143,7 +143,7 @@ pub(crate) fn a_written_block_has_one_holder(
     let mut table = Table::listing(page, blocks.clone(), len);
     let (before, counts) = (table.clone(), refs(&pool, &held));
     let found = own(&mut table, &mut pool);
-    let at = format!("{len} tokens in blocks {blocks:?} of {page} slots, of which the last has {holders} holders");
+    let at = format!("{len} tokens in blocks {blocks:?} of {page} slots, of which the last is held by {holders}");
     let shared = holders > 1 && len % page > 0;
     if !shared || !spare {
         let wanted = if shared { Err(ManagerError::OutOfBlocks { free: 0, wanted: 1 }) } else { Ok(None) };
@@ -323,66 +323,78 @@ fn place(table: &Table, page: usize, t: usize) -> Slot {
 
 /// Through its table each sequence reads what it wrote, whatever the others did since; and every count is right.
 pub(crate) fn sequences_keep_their_tokens<M: Manager>(
-    mut manager: M,
+    manager: M,
     (blocks, page): (usize, usize),
     calls: &[Call],
 ) -> Result<(), TestCaseError> {
-    let mut bytes = Bytes::new(blocks, page);
-    let mut live: Vec<Copied<M::Id>> = Vec::new();
+    let mut whole = Whole { manager, bytes: Bytes::new(blocks, page), live: Vec::new() };
     for (number, call) in calls.iter().enumerate() {
-        let free = manager.blocks().free();
-        let at =
-            |live: &[Copied<M::Id>]| format!("call {number}, {call:?}, {} sequences, {free} blocks free", live.len());
+        let free = whole.manager.blocks().free();
+        let at = format!("call {number}, {call:?}, {} sequences, {free} blocks free", whole.live.len());
+        whole.call(call, free, &at)?;
+        all_is_there(&whole.manager, &whole.bytes, &whole.live, &at)?;
+    }
+    Ok(())
+}
+
+/// A manager, the bytes that it orders, and what they should be.
+struct Whole<M: Manager> {
+    manager: M,
+    bytes: Bytes,
+    live: Vec<Copied<M::Id>>,
+}
+
+impl<M: Manager> Whole<M> {
+    fn call(&mut self, call: &Call, free: usize, at: &str) -> Result<(), TestCaseError> {
+        let any = self.live.len();
         match *call {
             Call::Admit { len, common, tenant } => {
                 let tokens: Vec<u32> = (0..len).map(|t| if t < common { t } else { 50 + t }).collect();
-                let keys: Vec<ExtraKey> = tenant.map(|tenant| ExtraKey::Salt(tenant.to_string())).into_iter().collect();
-                match manager.admit(&tokens, &keys) {
-                    Ok((id, cached)) => {
-                        prop_assert!(
-                            cached % page == 0 && (cached == 0 || cached < tokens.len()),
-                            "{}: {cached} tokens found of {len}, in pages of {page}",
-                            at(&live)
-                        );
-                        let sequence = Copied { id, tokens, keys };
-                        let table = manager.table(id)?;
-                        for t in cached..sequence.tokens.len() {
-                            bytes.write(place(&table, page, t), sequence.row(t))?;
-                        }
-                        live.push(sequence);
-                    }
-                    Err(error) => {
-                        let fits = (tokens.len() + 1).div_ceil(page) <= free;
-                        prop_assert!(!fits, "{}: {error}", at(&live));
-                    }
-                }
+                let keys = tenant.map(|tenant| ExtraKey::Salt(tenant.to_string())).into_iter().collect();
+                self.admit(tokens, keys, free, at)?;
             }
-            Call::Append { place: _, .. } | Call::Fork { .. } | Call::Free { .. } if live.is_empty() => {}
-            Call::Append { place: which, token } => {
-                let which = which % live.len();
-                match manager.append(live[which].id, token) {
+            Call::Append { place, token } if any > 0 => {
+                let sequence = &mut self.live[place % any];
+                match self.manager.append(sequence.id, token) {
                     Ok(append) => {
-                        live[which].tokens.push(token);
-                        append.copy.map_or(Ok(()), |copy| bytes.pool.copy(copy))?;
-                        bytes.write(append.slot, live[which].row(live[which].tokens.len() - 1))?;
+                        sequence.tokens.push(token);
+                        append.copy.map_or(Ok(()), |copy| self.bytes.pool.copy(copy))?;
+                        self.bytes.write(append.slot, sequence.row(sequence.tokens.len() - 1))?;
                     }
-                    Err(error) => prop_assert!(free == 0, "{}: {error}", at(&live)),
+                    Err(error) => prop_assert!(free == 0, "{at}: {error}"),
                 }
             }
-            Call::Fork { place: which } => {
-                let parent = &live[which % live.len()];
-                let id = manager.fork(parent.id)?;
-                live.push(Copied { id, tokens: parent.tokens.clone(), keys: parent.keys.clone() });
+            Call::Fork { place } if any > 0 => {
+                let parent = &self.live[place % any];
+                let id = self.manager.fork(parent.id)?;
+                self.live.push(Copied { id, tokens: parent.tokens.clone(), keys: parent.keys.clone() });
             }
-            Call::Free { place: which } => {
-                let gone = live.remove(which % live.len());
-                manager.free(gone.id)?;
-                prop_assert!(manager.free(gone.id).is_err(), "{}: freed twice without an error", at(&live));
+            Call::Free { place } if any > 0 => {
+                let gone = self.live.remove(place % any);
+                self.manager.free(gone.id)?;
+                prop_assert!(self.manager.free(gone.id).is_err(), "{at}: freed twice without an error");
             }
+            Call::Append { .. } | Call::Fork { .. } | Call::Free { .. } => {}
         }
-        all_is_there(&manager, &bytes, &live, &at(&live))?;
+        Ok(())
     }
-    Ok(())
+
+    fn admit(&mut self, tokens: Vec<u32>, keys: Vec<ExtraKey>, free: usize, at: &str) -> Result<(), TestCaseError> {
+        let page = self.bytes.page;
+        match self.manager.admit(&tokens, &keys) {
+            Ok((id, cached)) => {
+                let right = cached % page == 0 && (cached == 0 || cached < tokens.len());
+                prop_assert!(right, "{at}: {cached} of {} tokens found, in pages of {page}", tokens.len());
+                let (sequence, table) = (Copied { id, tokens, keys }, self.manager.table(id)?);
+                for t in cached..sequence.tokens.len() {
+                    self.bytes.write(place(&table, page, t), sequence.row(t))?;
+                }
+                self.live.push(sequence);
+            }
+            Err(error) => prop_assert!((tokens.len() + 1).div_ceil(page) > free, "{at}: {error}"),
+        }
+        Ok(())
+    }
 }
 
 /// The bytes and the counts, after a call.
