@@ -30,13 +30,13 @@ pub(crate) struct Report {
 
 pub(crate) fn main(args: &CheckArgs) -> Result<bool> {
     let chapters = repository::chapters()?;
-    let last = chapters.last().map_or(0, |chapter| chapter.number);
+    let there: Vec<String> = chapters.iter().map(|chapter| chapter.number.to_string()).collect();
     let asked: Vec<Chapter> = match args.chapter {
         Some(number) => chapters.into_iter().filter(|chapter| chapter.number == number).collect(),
         None => chapters,
     };
     if asked.is_empty() {
-        bail!("there is no chapter {}; there are chapters 1 to {last}", args.chapter.unwrap_or_default());
+        bail!("there is no chapter {}; there are {}", args.chapter.unwrap_or_default(), there.join(", "));
     }
     let limit = Duration::from_secs(args.timeout);
     let reports = asked.into_iter().map(|chapter| Report::of(chapter, limit)).collect::<Result<Vec<_>>>()?;
