@@ -26,7 +26,7 @@ pub enum Form {
 
 /// Multi-head latent attention with weights whose RoPE turns pairs `P`.
 ///
-/// What is computed is f32; what is stored, be it the cache, queries, keys, values or a result, is rounded once to the
+/// What is computed is f32, and [`project`]ions are summed in f64; what is stored, be it the cache, queries, keys, values or a result, is rounded once to the
 /// layer's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer<P> {
