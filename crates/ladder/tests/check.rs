@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const CHAPTERS: [(&str, &str); 5] = [
+const CHAPTERS: [(&str, &str); 6] = [
     ("01-naive", "naive"),
     ("02-online-softmax", "online-softmax"),
     ("03-fa1", "fa1"),
     ("04-fa2", "fa2"),
     ("07-paged", "paged"),
+    ("08-mla", "mla"),
 ];
 
 fn root() -> PathBuf {

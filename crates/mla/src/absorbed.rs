@@ -10,10 +10,9 @@
 //! product could move past it.
 
 use crate::layer::{Heads, Latent, Layer, Queries};
-use crate::number::{rounded, tensor};
 use crate::rope::Pairing;
 use crate::{Cache, MlaAbsorbed};
-use attention::{Attention, AttentionError, Batch, Mask, Options, Problem};
+use attention::{Attention, AttentionError, Batch, Problem};
 use ndarray::{Array3, ArrayView2, ArrayView3, Axis, concatenate, s};
 
 /// Attention over the latents, by the rung [`MlaAbsorbed`] on the cache as it lies.
@@ -23,14 +22,13 @@ use ndarray::{Array3, ArrayView2, ArrayView3, Axis, concatenate, s};
 // ANCHOR: absorbed
 pub fn absorbed<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P>) -> Result<Heads, AttentionError> {
     let w = layer.weights();
-    let q_latent = rounded(layer.dtype(), absorb(queries.nope.view(), w.uk.view()));
+    let q_latent = layer.rounded(absorb(queries.nope.view(), w.uk.view()));
     // (16) and (17) in the space of the latents: q = [W^UK^T q^C; q^R], k = [c^KV; k^R], v = c^KV.
-    let q = tensor(layer.dtype(), concatenate![Axis(2), q_latent, queries.rope].insert_axis(Axis(0)));
-    let options = Options { scale: Some(layer.scale()), mask: Mask::Causal, ..Options::default() };
+    let q = layer.tensor(concatenate![Axis(2), q_latent, queries.rope].insert_axis(Axis(0)));
     // (18)
-    let problem = Problem::new(q.view(), cache.kv(), Batch::Dense, options)?;
+    let problem = Problem::new(q.view(), cache.kv(), Batch::Dense, layer.options())?;
     let Heads { o: o_latent, lse, .. } = Heads::of(MlaAbsorbed::default().forward(&problem)?);
-    let o = rounded(layer.dtype(), expand(o_latent.view(), w.uv.view()));
+    let o = layer.rounded(expand(o_latent.view(), w.uv.view()));
     Ok(Heads { o, lse, latent: Some(Latent { q: q_latent, o: o_latent }) })
 }
 // ANCHOR_END: absorbed

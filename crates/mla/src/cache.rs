@@ -1,7 +1,6 @@
 //! The cache of a sequence: the latent and the rotated key of each token, and nothing else.
 
-use crate::dims::{shape, value};
-use crate::number::check_type;
+use crate::dims::{check_type, shape, value};
 use crate::rope::Pairing;
 use attention::{AttentionError, DType, Kv, Rows, TensorView};
 use half::{bf16, f16};

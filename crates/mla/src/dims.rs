@@ -1,6 +1,6 @@
 //! The sizes of a layer, and the scale that follows from them.
 
-use attention::AttentionError;
+use attention::{AttentionError, DType};
 
 /// The sizes of a layer, by the paper's names (arXiv 2405.04434, sections 2.1.2 and 2.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,4 +106,12 @@ pub(crate) fn value<T>(name: &'static str, found: impl ToString, wanted: impl To
 
 pub(crate) fn shape<T>(tensor: &'static str, found: &[usize], wanted: impl ToString) -> Result<T, AttentionError> {
     Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted: wanted.to_string() })
+}
+
+/// Refuses types that a layer cannot have.
+pub(crate) fn check_type(tensor: &'static str, found: DType) -> Result<(), AttentionError> {
+    match found {
+        DType::F32 | DType::F16 | DType::Bf16 => Ok(()),
+        DType::F64 | DType::E4m3 => Err(AttentionError::DType { tensor, found, wanted: "F32, F16 or BF16".into() }),
+    }
 }

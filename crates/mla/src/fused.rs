@@ -2,9 +2,8 @@
 
 use crate::layer::{Heads, Layer, Queries};
 use crate::naive::decompress;
-use crate::number::rounded;
 use crate::rope::Pairing;
-use crate::{Cache, Dims};
+use crate::{Cache, Dims, scale};
 use attention::{AttentionError, DEFAULT_FAST_MEMORY, Mask, accumulate};
 use fa2::{Tiles, merge, update};
 use ndarray::{Array1, Array2, Array3, ArrayView2, s};
@@ -21,7 +20,7 @@ use std::ops::Range;
 pub fn fused<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P>) -> Result<Heads, AttentionError> {
     let &Dims { heads, d_v, .. } = layer.dims();
     let tiles = Tiles::fit(DEFAULT_FAST_MEMORY, layer.dims().d_qk(), d_v)?;
-    let q = rounded(layer.dtype(), queries.joined());
+    let q = layer.rounded(queries.joined());
     let (q_len, k_len) = (q.dim().1, cache.len());
     let splits = tiles.splits(None, q_len, k_len);
     let row_tile = |(head, start): (usize, usize)| {
@@ -44,7 +43,7 @@ pub fn fused<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P
             lse[[head, i]] = lse_i;
         }
     }
-    Ok(Heads { o: rounded(layer.dtype(), o), lse, latent: None })
+    Ok(Heads { o: layer.rounded(o), lse, latent: None })
 }
 
 /// Lines 4 to 11 of FlashAttention-2 for some rows of one head, with its K_j and V_j decompressed on the way.
@@ -57,7 +56,7 @@ fn stream<P: Pairing>(
     cache: &Cache<P>,
     key_tiles: impl Iterator<Item = Range<usize>>,
 ) -> Vec<State> {
-    let (scale, k_len) = (layer.scale() as f32, cache.len());
+    let (scale, k_len) = (scale(layer.dims(), layer.yarn()) as f32, cache.len());
     let mut o = Array2::zeros((rows.len(), layer.dims().d_v));
     let mut l = Array1::zeros(rows.len());
     let mut m = Array1::from_elem(rows.len(), f32::NEG_INFINITY);

@@ -1,13 +1,13 @@
 //! The layer: projections in, one of three forms of attention, projection out.
 
 use crate::dims::shape;
-use crate::number::tensor;
 use crate::rope::{HalfSplit, Interleaved, Pairing, Rope};
 use crate::weights::{Matrices, Weights};
 use crate::{Cache, Dims, Yarn, absorbed, fused, naive, rotate, scale};
-use attention::{AttentionError, DType, Output, Tensor, TensorView};
+use attention::{AttentionError, DType, Mask, Options, Output, Tensor, TensorView};
+use half::{bf16, f16};
 use ndarray::parallel::prelude::*;
-use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, Ix2, concatenate, s};
+use ndarray::{Array, Array2, Array3, ArrayView2, ArrayView3, Axis, Dimension, Ix2, concatenate, s};
 use std::marker::PhantomData;
 
 /// Outputs that one task projects.
@@ -26,7 +26,7 @@ pub enum Form {
 
 /// Multi-head latent attention with weights whose RoPE turns pairs `P`.
 ///
-/// What is computed is f32; what is stored, be it the cache, queries, keys, values or a result, is rounded once to the
+/// What is computed is f32, and [`project`]ions are summed in f64; what is stored, be it the cache, queries, keys, values or a result, is rounded once to the
 /// layer's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer<P> {
@@ -67,8 +67,11 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// The result of a problem of one sequence.
-    pub(crate) fn of(output: Output) -> Self {
+    /// The result of a problem of one sequence: `[1, heads, tokens, d_v]`.
+    ///
+    /// # Panics
+    /// If it is of another rank.
+    pub fn of(output: Output) -> Self {
         let (o, lse) = (output.o.view().to_f64().mapv(|x| x as f32), output.lse);
         let o = o.index_axis_move(Axis(0), 0).into_dimensionality().expect("heads, tokens, channels");
         let lse = lse.index_axis_move(Axis(0), 0).into_dimensionality().expect("heads, tokens");
@@ -131,9 +134,32 @@ impl<P: Pairing> Layer<P> {
         &self.rope
     }
 
-    /// The factor of `q . k`, in every form.
-    pub fn scale(&self) -> f64 {
-        scale(&self.dims, self.yarn)
+    /// What YaRN changes, if it is on.
+    pub fn yarn(&self) -> Option<Yarn> {
+        self.yarn
+    }
+
+    /// The layer's scores: the [`scale`] of its sizes, and a causal mask.
+    pub fn options<'a>(&self) -> Options<'a> {
+        Options { scale: Some(scale(&self.dims, self.yarn)), mask: Mask::Causal, ..Options::default() }
+    }
+
+    /// A tensor of the layer's type that holds `values`.
+    pub fn tensor<D: Dimension>(&self, values: Array<f32, D>) -> Tensor {
+        match self.dtype {
+            DType::F16 => values.mapv(f16::from_f32).into(),
+            DType::Bf16 => values.mapv(bf16::from_f32).into(),
+            DType::F32 | DType::F64 | DType::E4m3 => values.into(),
+        }
+    }
+
+    /// The values as a tensor of the layer's type would hold them.
+    pub fn rounded<D: Dimension>(&self, values: Array<f32, D>) -> Array<f32, D> {
+        match self.dtype {
+            DType::F16 => values.mapv_into(|x| f16::from_f32(x).to_f32()),
+            DType::Bf16 => values.mapv_into(|x| bf16::from_f32(x).to_f32()),
+            DType::F32 | DType::F64 | DType::E4m3 => values,
+        }
     }
 
     /// An empty cache for this layer, with room for `tokens` tokens at first.
@@ -164,7 +190,7 @@ impl<P: Pairing> Layer<P> {
         let heads = heads.inspect_err(|_| cache.truncate(position))?;
         // (19) u = W^O [o_1; ..; o_H]
         let out = project(joined(heads.o.view()).view(), &self.weights.o);
-        Ok(Attended { out: tensor(self.dtype, out), heads })
+        Ok(Attended { out: self.tensor(out), heads })
     }
 
     /// The tokens in f32, once they and the cache fit.

@@ -52,7 +52,6 @@ mod dims;
 mod fused;
 mod layer;
 mod naive;
-mod number;
 mod rope;
 mod rung;
 mod weights;

@@ -1,10 +1,9 @@
 //! The naive form: decompress K and V of all tokens, then FlashAttention-2.
 
 use crate::layer::{Heads, Layer, Queries};
-use crate::number::{rounded, tensor};
 use crate::rope::Pairing;
 use crate::{Cache, Dims};
-use attention::{Attention, AttentionError, Mask, Options, Problem, filled};
+use attention::{Attention, AttentionError, Problem, filled};
 use fa2::Fa2;
 use ndarray::{Array2, ArrayView2, Axis, Ix4, concatenate, s};
 
@@ -26,11 +25,10 @@ pub fn naive<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P
         k.slice_mut(s![0, head, .., ..]).assign(&k_head);
         v.slice_mut(s![0, head, .., ..]).assign(&v_head);
     }
-    let q = tensor(layer.dtype(), queries.joined().insert_axis(Axis(0)));
-    let (k, v) = (tensor(layer.dtype(), k), tensor(layer.dtype(), v));
-    let options = Options { scale: Some(layer.scale()), mask: Mask::Causal, ..Options::default() };
+    let q = layer.tensor(queries.joined().insert_axis(Axis(0)));
+    let (k, v) = (layer.tensor(k), layer.tensor(v));
     // (18) o = sum_j softmax_j(q . k_j / sqrt(d_h + d_h^R)) v_j
-    let output = Fa2::default().forward(&Problem::dense(q.view(), k.view(), v.view(), options)?)?;
+    let output = Fa2::default().forward(&Problem::dense(q.view(), k.view(), v.view(), layer.options())?)?;
     Ok(Heads::of(output))
 }
 // ANCHOR_END: naive
@@ -49,6 +47,6 @@ pub fn decompress<P: Pairing>(layer: &Layer<P>, head: usize, latents: ArrayView2
     // (10) k^C = W^UK c^KV, and (17) k = [k^C; k^R]
     let k = concatenate![Axis(1), c_kv.dot(&w_uk.t()), k_rope];
     // (11) v^C = W^UV c^KV
-    (rounded(layer.dtype(), k), rounded(layer.dtype(), c_kv.dot(&w_uv.t())))
+    (layer.rounded(k), layer.rounded(c_kv.dot(&w_uv.t())))
 }
 // ANCHOR_END: decompress

@@ -1,8 +1,7 @@
 //! A layer's weights: as they are given, checked, and as they are computed with.
 
 use crate::Dims;
-use crate::dims::{shape, value};
-use crate::number::check_type;
+use crate::dims::{check_type, shape, value};
 use attention::{AttentionError, DType, TensorView};
 use ndarray::{Array1, Array2, ArrayD, ArrayViewMut2, Dimension};
 

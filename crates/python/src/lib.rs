@@ -48,7 +48,7 @@ fn rungs() -> Vec<&'static str> {
 /// sinks: float32 [heads], one more logit per head in the denominator, with no value.
 /// alibi_slopes: float32 [heads] or [batch, heads]; a score loses slope * |i + kv_len - q_len - j|.
 /// bias: float32 [batch or 1, heads or 1, q_len, kv_len], added to the scores.
-/// rung: one of rungs(), or "oracle".
+/// rung: one of rungs(), or "oracle". "mla-absorbed" wants one kv head, and v a view of the first channels of k.
 /// return_lse: whether the result is (o, lse), lse being float32 [batch, heads, q_len]: the natural logarithm of the sum
 ///     of e^score, without the sink.
 ///

@@ -78,10 +78,22 @@ def test_options_change_the_result(options):
     assert truth(q, k, v, **options).error(attention(q, k, v)) > 100
 
 
-@pytest.mark.parametrize("rung", [*flash_ladder.rungs(), "oracle"])
+# Takes one kv head whose values are the first channels of its keys, and nothing else.
+LATENTS = "mla-absorbed"
+
+
+@pytest.mark.parametrize("rung", [*(rung for rung in flash_ladder.rungs() if rung != LATENTS), "oracle"])
 def test_rungs(rung):
     for dtype in DTYPES:
         check(*tensors(dtype=dtype), **OPTIONS["everything"], rung=rung)
+
+
+def test_latents_are_a_view_of_the_keys():
+    for dtype in DTYPES:
+        q, k, _ = tensors(kv_heads=1, d=40, dtype=dtype)
+        check(q, k, k[..., :24], **OPTIONS["everything"], rung=LATENTS)
+    with pytest.raises(ValueError, match="mla-absorbed does not support values that are not the first channels"):
+        attention(q, k, k[..., :24].clone(), rung=LATENTS)
 
 
 def test_float64_goes_to_the_oracle():
