@@ -2,7 +2,7 @@
 
 use crate::definition::{Case, Owned, THETA};
 use attention::{AttentionError, DType, E4m3, Tensor};
-use mla::{Cache, Dims, Form, Interleaved, Layer, Norms, Rope, Weights, Yarn};
+use mla::{Cache, Dims, Form, Interleaved, LatentCache, Layer, Norms, Rope, Weights, Yarn};
 use ndarray::{Array1, Array2};
 
 type Made = Result<Layer<Interleaved>, AttentionError>;

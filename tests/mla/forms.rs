@@ -2,7 +2,7 @@
 
 use crate::definition::{Case, Owned, Pairs, THETA, Truth, truth};
 use attention::{DType, Tensor};
-use mla::{Attended, Cache, Dims, Form, HalfSplit, Interleaved, Layer, Pairing, Rope, Yarn};
+use mla::{Attended, Cache, Dims, Form, HalfSplit, Interleaved, LatentCache, Layer, Pairing, Rope, Yarn};
 use ndarray::{Array, Array2, Array3, ArrayD, ArrayViewD, Axis, Dimension, concatenate, s};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;

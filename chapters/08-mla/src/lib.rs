@@ -17,7 +17,7 @@
 #![allow(unused, clippy::todo, reason = "what the functions still to be written will use is already here")]
 
 use attention::{Attention, AttentionError, Batch, Mask, Options, Problem};
-use mla::{Cache, Dims, Heads, Latent, Layer, MlaAbsorbed, Pairing, Queries, Rope, Yarn, project, split};
+use mla::{Cache, Dims, Heads, Latent, LatentCache, Layer, MlaAbsorbed, Pairing, Queries, Rope, Yarn, project, split};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, ArrayViewMut2, Axis, concatenate, s};
 use std::marker::PhantomData;
 

@@ -141,19 +141,19 @@ impl<'a> TensorView<'a, IxDyn> {
     /// let k = TensorView::from(k.view());
     /// assert!(k.columns(0..4).is_prefix_of(&k) && !k.columns(1..4).is_prefix_of(&k));
     /// ```
-    pub fn is_prefix_of(&self, other: &Self) -> bool {
+    pub fn is_prefix_of(&self, other: &TensorView<'_>) -> bool {
         fn memory<T>(a: &ArrayView<T, IxDyn>) -> (*const u8, Vec<isize>) {
             // The stride of an axis with a single place is never used.
             let strides = a.shape().iter().zip(a.strides()).map(|(&n, &stride)| if n > 1 { stride } else { 0 });
             (a.as_ptr().cast(), strides.collect())
         }
-        let Some((&columns, rows)) = self.shape().split_last() else { return false };
-        let fits = other.shape().split_last().is_some_and(|(&all, others)| columns <= all && rows == others);
-        let first = |view: &Self| {
+        fn first(view: &TensorView<'_>, columns: usize) -> (*const u8, Vec<isize>) {
             each!(view.columns(0..columns), a => memory(&a),
                 [TensorView::F32, TensorView::F64, TensorView::F16, TensorView::Bf16, TensorView::E4m3])
-        };
-        fits && self.dtype() == other.dtype() && first(self) == first(other)
+        }
+        let Some((&columns, rows)) = self.shape().split_last() else { return false };
+        let fits = other.shape().split_last().is_some_and(|(&all, others)| columns <= all && rows == others);
+        fits && self.dtype() == other.dtype() && first(self, columns) == first(other, columns)
     }
 
     /// A copy of the elements, as they are.

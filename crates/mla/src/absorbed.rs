@@ -11,7 +11,7 @@
 
 use crate::layer::{Heads, Latent, Layer, Queries};
 use crate::rope::Pairing;
-use crate::{Cache, MlaAbsorbed};
+use crate::{LatentCache, MlaAbsorbed};
 use attention::{Attention, AttentionError, Batch, Problem};
 use ndarray::{Array3, ArrayView2, ArrayView3, Axis, concatenate, s};
 
@@ -20,7 +20,11 @@ use ndarray::{Array3, ArrayView2, ArrayView3, Axis, concatenate, s};
 /// # Errors
 /// [`AttentionError::Memory`].
 // ANCHOR: absorbed
-pub fn absorbed<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P>) -> Result<Heads, AttentionError> {
+pub fn absorbed<P: Pairing>(
+    layer: &Layer<P>,
+    queries: &Queries<P>,
+    cache: &impl LatentCache<P>,
+) -> Result<Heads, AttentionError> {
     let w = layer.weights();
     let q_latent = layer.rounded(absorb(queries.nope.view(), w.uk.view()));
     // (16) and (17) in the space of the latents: q = [W^UK^T q^C; q^R], k = [c^KV; k^R], v = c^KV.

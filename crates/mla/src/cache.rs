@@ -8,18 +8,60 @@ use ndarray::{Array2, ArrayView, ArrayView2, IntoDimension, s};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// d_c + d_rope numbers for each token of one sequence, the row `[c_kv | k_rope]`, in the layer's type. k_rope is stored
-/// rotated, in pairs `P`: a cache and a layer with other pairs do not fit together.
+/// What a layer wants of the cache of a sequence, wherever its rows lie: d_c + d_rope numbers for each token, the row
+/// `[c_kv | k_rope]`, in the layer's type. k_rope is stored rotated, in pairs `P`.
+pub trait LatentCache<P>: Sync {
+    /// Tokens in it: the position of the next one.
+    fn len(&self) -> usize;
+
+    /// Whether it holds no token.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Channels of a latent.
+    fn d_c(&self) -> usize;
+
+    /// Channels of a rotated key.
+    fn d_rope(&self) -> usize;
+
+    /// Numbers of a token: d_c + d_rope.
+    fn width(&self) -> usize {
+        self.d_c() + self.d_rope()
+    }
+
+    /// The element type.
+    fn dtype(&self) -> DType;
+
+    /// Adds rows of further tokens, `[tokens, d_c + d_rope]`, rounded to the cache's type.
+    ///
+    /// # Errors
+    /// [`AttentionError::Shape`], [`AttentionError::Memory`], or [`AttentionError::Value`] if a pool has no places for them;
+    /// the cache is as before then.
+    fn append(&mut self, rows: ArrayView2<f32>) -> Result<(), AttentionError>;
+
+    /// Forgets all tokens but the first `tokens`.
+    fn truncate(&mut self, tokens: usize);
+
+    /// Keys and values of the absorbed form, of one sequence and one head: k is the rows themselves, v their first d_c
+    /// columns.
+    fn kv(&self) -> Kv<'_>;
+
+    /// Copies the rows of some tokens, in f32.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    fn load(&self, tokens: Range<usize>) -> Array2<f32>;
+}
+
+/// The rows of one sequence, one behind the other. A cache and a layer with other pairs do not fit together.
 ///
-/// ```compile_fail,E0308
+/// ```compile_fail,E0277
 /// use mla::{Cache, Form, HalfSplit, Interleaved, Layer};
 /// fn decode(layer: &Layer<Interleaved>, h: attention::TensorView, cache: &mut Cache<HalfSplit>) {
 ///     let _ = layer.forward(Form::Absorbed, &h, cache);
 /// }
 /// ```
-///
-/// A layer touches it by three methods alone, [`append`](Cache::append), [`kv`](Cache::kv) and [`load`](Cache::load), so
-/// that a pool of pages `[blocks, page, 1, d_c + d_rope]` can take its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cache<P> {
     d_c: usize,
@@ -94,11 +136,44 @@ impl<P: Pairing> Cache<P> {
         Ok(cache)
     }
 
-    /// Adds rows `[c_kv | k_rope]` of further tokens, `[tokens, d_c + d_rope]`, rounded to the cache's type.
-    ///
-    /// # Errors
-    /// [`AttentionError::Shape`] or [`AttentionError::Memory`]; the cache is as before then.
-    pub fn append(&mut self, rows: ArrayView2<f32>) -> Result<(), AttentionError> {
+    /// The latents, `[tokens, d_c]`.
+    pub fn c_kv(&self) -> TensorView<'_> {
+        self.view((self.len(), self.width())).columns(0..self.d_c)
+    }
+
+    /// The rotated keys, `[tokens, d_rope]`.
+    pub fn k_rope(&self) -> TensorView<'_> {
+        self.view((self.len(), self.width())).columns(self.d_c..self.width())
+    }
+
+    /// The numbers in another shape.
+    pub(crate) fn view(&self, shape: impl IntoDimension) -> TensorView<'_> {
+        each!(&self.rows, rows => TensorView::from(view(shape, rows)))
+    }
+}
+
+impl<P: Pairing> LatentCache<P> for Cache<P> {
+    fn len(&self) -> usize {
+        each!(&self.rows, rows => rows.len()) / (self.d_c + self.d_rope)
+    }
+
+    fn d_c(&self) -> usize {
+        self.d_c
+    }
+
+    fn d_rope(&self) -> usize {
+        self.d_rope
+    }
+
+    fn dtype(&self) -> DType {
+        match self.rows {
+            Numbers::F32(_) => DType::F32,
+            Numbers::F16(_) => DType::F16,
+            Numbers::Bf16(_) => DType::Bf16,
+        }
+    }
+
+    fn append(&mut self, rows: ArrayView2<f32>) -> Result<(), AttentionError> {
         if rows.ncols() != self.width() {
             return shape("cache rows", rows.shape(), format!("[tokens, {}]", self.width()));
         }
@@ -112,18 +187,17 @@ impl<P: Pairing> Cache<P> {
         Ok(())
     }
 
-    /// Keys and values of the absorbed form: k `[1, 1, tokens, d_c + d_rope]` is the rows themselves, v their first d_c
-    /// columns.
-    pub fn kv(&self) -> Kv<'_> {
+    fn truncate(&mut self, tokens: usize) {
+        let numbers = tokens.saturating_mul(self.width());
+        each!(&mut self.rows, rows => rows.truncate(numbers));
+    }
+
+    fn kv(&self) -> Kv<'_> {
         let k = self.view((1, 1, self.len(), self.width()));
         Kv::Contiguous { v: k.columns(0..self.d_c), k }
     }
 
-    /// Copies the rows of some tokens, in f32.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn load(&self, tokens: Range<usize>) -> Array2<f32> {
+    fn load(&self, tokens: Range<usize>) -> Array2<f32> {
         let shape = (self.len(), self.width());
         match &self.rows {
             Numbers::F32(rows) => Rows::F32(view(shape, rows)).load(tokens),
@@ -131,63 +205,9 @@ impl<P: Pairing> Cache<P> {
             Numbers::Bf16(rows) => Rows::Bf16(view(shape, rows)).load(tokens),
         }
     }
-
-    /// Forgets all tokens but the first `tokens`.
-    pub fn truncate(&mut self, tokens: usize) {
-        let numbers = tokens.saturating_mul(self.width());
-        each!(&mut self.rows, rows => rows.truncate(numbers));
-    }
-
-    /// The latents, `[tokens, d_c]`.
-    pub fn c_kv(&self) -> TensorView<'_> {
-        self.view((self.len(), self.width())).columns(0..self.d_c)
-    }
-
-    /// The rotated keys, `[tokens, d_rope]`.
-    pub fn k_rope(&self) -> TensorView<'_> {
-        self.view((self.len(), self.width())).columns(self.d_c..self.width())
-    }
-
-    fn view(&self, shape: impl IntoDimension) -> TensorView<'_> {
-        each!(&self.rows, rows => TensorView::from(view(shape, rows)))
-    }
 }
 
-impl<P> Cache<P> {
-    /// Tokens in it: the position of the next one.
-    pub fn len(&self) -> usize {
-        each!(&self.rows, rows => rows.len()) / self.width()
-    }
-
-    /// Whether it holds no token.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Channels of a latent.
-    pub fn d_c(&self) -> usize {
-        self.d_c
-    }
-
-    /// Channels of a rotated key.
-    pub fn d_rope(&self) -> usize {
-        self.d_rope
-    }
-
-    /// Numbers of a token: d_c + d_rope.
-    pub fn width(&self) -> usize {
-        self.d_c + self.d_rope
-    }
-
-    /// The element type.
-    pub fn dtype(&self) -> DType {
-        match self.rows {
-            Numbers::F32(_) => DType::F32,
-            Numbers::F16(_) => DType::F16,
-            Numbers::Bf16(_) => DType::Bf16,
-        }
-    }
-
+impl<P: Pairing> Cache<P> {
     /// Bytes that it has allocated.
     pub fn allocated(&self) -> usize {
         each!(&self.rows, rows => rows.capacity()) * self.dtype().size()

@@ -3,7 +3,7 @@
 use crate::layer::{Heads, Layer, Queries};
 use crate::naive::decompress;
 use crate::rope::Pairing;
-use crate::{Cache, Dims, scale};
+use crate::{Dims, LatentCache, scale};
 use attention::{AttentionError, DEFAULT_FAST_MEMORY, Mask, accumulate};
 use fa2::{Tiles, merge, update};
 use ndarray::{Array1, Array2, Array3, ArrayView2, s};
@@ -17,7 +17,11 @@ use std::ops::Range;
 ///
 /// # Errors
 /// [`AttentionError::Value`] if a row of K and V does not fit the fast memory of [`Fa2`](fa2::Fa2).
-pub fn fused<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P>) -> Result<Heads, AttentionError> {
+pub fn fused<P: Pairing>(
+    layer: &Layer<P>,
+    queries: &Queries<P>,
+    cache: &impl LatentCache<P>,
+) -> Result<Heads, AttentionError> {
     let &Dims { heads, d_v, .. } = layer.dims();
     let tiles = Tiles::fit(DEFAULT_FAST_MEMORY, layer.dims().d_qk(), d_v)?;
     let q = layer.rounded(queries.joined());
@@ -53,7 +57,7 @@ fn stream<P: Pairing>(
     head: usize,
     (rows, q_len): (Range<usize>, usize),
     q_i: ArrayView2<f32>,
-    cache: &Cache<P>,
+    cache: &impl LatentCache<P>,
     key_tiles: impl Iterator<Item = Range<usize>>,
 ) -> Vec<State> {
     let (scale, k_len) = (scale(layer.dims(), layer.yarn()) as f32, cache.len());

@@ -3,7 +3,7 @@
 use crate::dims::shape;
 use crate::rope::{HalfSplit, Interleaved, Pairing, Rope};
 use crate::weights::{Matrices, Weights};
-use crate::{Cache, Dims, Yarn, absorbed, fused, naive, rotate, scale};
+use crate::{Cache, Dims, LatentCache, Yarn, absorbed, fused, naive, rotate, scale};
 use attention::{AttentionError, DType, Mask, Options, Output, Tensor, TensorView};
 use half::{bf16, f16};
 use ndarray::parallel::prelude::*;
@@ -176,8 +176,14 @@ impl<P: Pairing> Layer<P> {
     ///
     /// # Errors
     /// [`AttentionError::Shape`] or [`AttentionError::DType`] if h or the cache are not this layer's, and
-    /// [`AttentionError::Memory`]; the cache is as before then.
-    pub fn forward(&self, form: Form, h: &TensorView, cache: &mut Cache<P>) -> Result<Attended, AttentionError> {
+    /// [`AttentionError::Memory`], or [`AttentionError::Value`] if a pool has no places for the tokens; the cache is as before
+    /// then.
+    pub fn forward(
+        &self,
+        form: Form,
+        h: &TensorView,
+        cache: &mut impl LatentCache<P>,
+    ) -> Result<Attended, AttentionError> {
         let h = self.check(h, cache)?;
         let position = cache.len();
         cache.append(compress(self, h.view(), position).view())?;
@@ -194,7 +200,7 @@ impl<P: Pairing> Layer<P> {
     }
 
     /// The tokens in f32, once they and the cache fit.
-    fn check(&self, h: &TensorView, cache: &Cache<P>) -> Result<Array2<f32>, AttentionError> {
+    fn check(&self, h: &TensorView, cache: &impl LatentCache<P>) -> Result<Array2<f32>, AttentionError> {
         let Dims { d_model, d_c, d_rope, .. } = self.dims;
         match *h.shape() {
             [_, channels] if channels == d_model => {}

@@ -6,7 +6,7 @@
 //!
 //! | equation | here |
 //! |---|---|
-//! | 9, 15: what is cached | [`compress`], into a [`Cache`] |
+//! | 9, 15: what is cached | [`compress`], into a [`Cache`] or a [`PagedCache`] |
 //! | 12 to 14: queries | [`queries`] |
 //! | 10, 11, 17: keys and values | [`decompress`] |
 //! | 18: attention | [`naive()`], [`fused()`] or [`absorbed()`] |
@@ -21,7 +21,7 @@
 //!
 //! ```
 //! use attention::TensorView;
-//! use mla::{Dims, Form, Interleaved, Layer, Rope, Weights};
+//! use mla::{Dims, Form, Interleaved, LatentCache, Layer, Rope, Weights};
 //! use ndarray::Array2;
 //!
 //! let dims = Dims { d_model: 16, heads: 3, d_nope: 4, d_rope: 2, d_v: 5, d_c: 8, d_cq: 6 };
@@ -52,17 +52,19 @@ mod dims;
 mod fused;
 mod layer;
 mod naive;
+mod paged;
 mod rope;
 mod rung;
 mod weights;
 
 pub use absorbed::{absorb, absorbed, expand};
-pub use cache::Cache;
+pub use cache::{Cache, LatentCache};
 pub use cost::Cached;
 pub use dims::{Dims, Yarn, scale};
 pub use fused::fused;
 pub use layer::{Attended, Form, Heads, Latent, Layer, Queries, compress, project, queries, split};
 pub use naive::{decompress, naive};
+pub use paged::PagedCache;
 pub use rope::{HalfSplit, Interleaved, Pairing, Rope, rotate};
 pub use rung::MlaAbsorbed;
 pub use weights::{Matrices, Norms, RmsNorm, Weights};

@@ -2,7 +2,7 @@
 
 use crate::layer::{Heads, Layer, Queries};
 use crate::rope::Pairing;
-use crate::{Cache, Dims};
+use crate::{Dims, LatentCache};
 use attention::{Attention, AttentionError, Problem, filled};
 use fa2::Fa2;
 use ndarray::{Array2, ArrayView2, Axis, Ix4, concatenate, s};
@@ -13,7 +13,11 @@ use ndarray::{Array2, ArrayView2, Axis, Ix4, concatenate, s};
 /// # Errors
 /// [`AttentionError::Memory`], and [`AttentionError::Value`] if a row of K and V does not fit the fast memory of [`Fa2`].
 // ANCHOR: naive
-pub fn naive<P: Pairing>(layer: &Layer<P>, queries: &Queries<P>, cache: &Cache<P>) -> Result<Heads, AttentionError> {
+pub fn naive<P: Pairing>(
+    layer: &Layer<P>,
+    queries: &Queries<P>,
+    cache: &impl LatentCache<P>,
+) -> Result<Heads, AttentionError> {
     let &Dims { heads, d_v, .. } = layer.dims();
     let (tokens, d_qk) = (cache.len(), layer.dims().d_qk());
     let latents = cache.load(0..tokens);

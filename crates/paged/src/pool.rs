@@ -19,6 +19,17 @@ pub struct PoolShape {
     pub d_v: usize,
 }
 
+impl PoolShape {
+    fn check(self) -> Result<(), AttentionError> {
+        let PoolShape { blocks, page, kv_heads, d, d_v } = self;
+        let lengths = [("blocks", blocks), ("page", page), ("kv_heads", kv_heads), ("d", d), ("d_v", d_v)];
+        match lengths.into_iter().find(|(_, length)| *length == 0) {
+            Some((name, length)) => value(name, length, "at least 1"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Keys `[blocks, page, kv_heads, d]` and values `[blocks, page, kv_heads, d_v]` of one element type.
 ///
 /// It does what a manager orders, and its two calls are all that a manager needs of whatever holds the bytes: first
@@ -44,7 +55,8 @@ pub struct PoolShape {
 pub struct KvPool {
     shape: PoolShape,
     k: Tensor,
-    v: Tensor,
+    /// None in a pool of latents.
+    v: Option<Tensor>,
 }
 
 impl KvPool {
@@ -53,23 +65,21 @@ impl KvPool {
     /// # Errors
     /// [`AttentionError::Value`] if a length is 0; [`AttentionError::Memory`].
     pub fn new(dtype: DType, shape: PoolShape) -> Result<Self, AttentionError> {
-        let PoolShape { blocks, page, kv_heads, d, d_v } = shape;
-        for (name, length) in [("blocks", blocks), ("page", page), ("kv_heads", kv_heads), ("d", d), ("d_v", d_v)] {
-            if length == 0 {
-                return value(name, length, "at least 1");
-            }
+        shape.check()?;
+        let v = zeros("v_pool", dtype, PoolShape { d: shape.d_v, ..shape })?;
+        Ok(KvPool { shape, k: zeros("k_pool", dtype, shape)?, v: Some(v) })
+    }
+
+    /// A pool of zeros for latents: values are the first d_v channels of their keys, in the same memory.
+    ///
+    /// # Errors
+    /// As [`KvPool::new`], and [`AttentionError::Value`] if d_v is beyond d.
+    pub fn latents(dtype: DType, shape: PoolShape) -> Result<Self, AttentionError> {
+        shape.check()?;
+        if shape.d_v > shape.d {
+            return value("d_v", shape.d_v, format!("at most d, {}", shape.d));
         }
-        let zeros = |what, channels| {
-            let lengths = &[blocks, page, kv_heads, channels];
-            Ok(match dtype {
-                DType::F32 => Tensor::F32(filled(what, lengths, Default::default())?),
-                DType::F64 => Tensor::F64(filled(what, lengths, Default::default())?),
-                DType::F16 => Tensor::F16(filled(what, lengths, Default::default())?),
-                DType::Bf16 => Tensor::Bf16(filled(what, lengths, Default::default())?),
-                DType::E4m3 => Tensor::E4m3(filled(what, lengths, Default::default())?),
-            })
-        };
-        Ok(KvPool { shape, k: zeros("k_pool", d)?, v: zeros("v_pool", d_v)? })
+        Ok(KvPool { shape, k: zeros("k_pool", dtype, shape)?, v: None })
     }
 
     /// The lengths.
@@ -82,7 +92,7 @@ impl KvPool {
     }
     /// The values, `[blocks, page, kv_heads, d_v]`.
     pub fn v(&self) -> TensorView<'_> {
-        self.v.view()
+        self.v.as_ref().map_or_else(|| self.k().columns(0..self.shape.d_v), Tensor::view)
     }
 
     /// Keys and values as attention takes them, of the sequences that [`block_table`] gave these for.
@@ -102,7 +112,9 @@ impl KvPool {
             return value("slots", copy.slots, format!("at most {}", self.shape.page));
         }
         copy_block(&mut self.k, copy);
-        copy_block(&mut self.v, copy);
+        if let Some(v) = &mut self.v {
+            copy_block(v, copy);
+        }
         Ok(())
     }
 
@@ -110,7 +122,8 @@ impl KvPool {
     ///
     /// # Errors
     /// [`AttentionError::Shape`], [`AttentionError::DType`], or [`AttentionError::Value`] if the table has another page
-    /// size, has no place for one of the tokens, or names a block that is none of this pool's; nothing is written then.
+    /// size, has no place for one of the tokens, or names a block that is none of this pool's, or v is not the first channels
+    /// of k in a pool of latents; nothing is written then.
     pub fn write(&mut self, table: &Table, start: usize, k: &TensorView, v: &TensorView) -> Result<(), AttentionError> {
         let tokens = k.shape().first().copied().unwrap_or(0);
         for (tensor, rows, channels) in [("k", k.view(), self.shape.d), ("v", v.view(), self.shape.d_v)] {
@@ -125,8 +138,13 @@ impl KvPool {
             }
         }
         let slots = self.slots(table, start, tokens)?;
+        if self.v.is_none() && !v.is_prefix_of(k) {
+            return value("v", "rows of their own", "the first channels of k, in its memory, in a pool of latents");
+        }
         write_rows(&mut self.k, k, &slots);
-        write_rows(&mut self.v, v, &slots);
+        if let Some(pool) = &mut self.v {
+            write_rows(pool, v, &slots);
+        }
         Ok(())
     }
 
@@ -174,6 +192,18 @@ pub fn block_table(tables: &[&Table]) -> Result<(Array2<BlockId>, Vec<i32>), Att
         }
     }
     Ok((all, seq_lens))
+}
+
+/// A pool `[blocks, page, kv_heads, d]` of zeros.
+fn zeros(what: &'static str, dtype: DType, shape: PoolShape) -> Result<Tensor, AttentionError> {
+    let lengths = &[shape.blocks, shape.page, shape.kv_heads, shape.d];
+    Ok(match dtype {
+        DType::F32 => Tensor::F32(filled(what, lengths, Default::default())?),
+        DType::F64 => Tensor::F64(filled(what, lengths, Default::default())?),
+        DType::F16 => Tensor::F16(filled(what, lengths, Default::default())?),
+        DType::Bf16 => Tensor::Bf16(filled(what, lengths, Default::default())?),
+        DType::E4m3 => Tensor::E4m3(filled(what, lengths, Default::default())?),
+    })
 }
 
 fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, AttentionError> {
