@@ -22,9 +22,9 @@ fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
     let mut below = None;
     for rung in RUNGS {
         let attention = rung.build(settings);
-        if rung.latents && !spec.values_are_keys {
-            let refusal = attention.supports(&problem);
-            prop_assert!(matches!(refusal, Err(AttentionError::Unsupported { .. })), "{}: {refusal:?}", rung.name);
+        // Without a key there are no values in other memory, so that such a rung may take the problem all the same.
+        let refusal = attention.supports(&problem).err();
+        if rung.latents && !spec.values_are_keys && matches!(refusal, Some(AttentionError::Unsupported { .. })) {
             continue;
         }
         let (output, weights) = (forward_on_canaries(attention.as_ref(), &problem)?, attention.weights(&problem));
