@@ -60,8 +60,10 @@ fn wrong_absorptions() {
     }
 }
 
+type Scale = fn(&Dims, Option<Yarn>) -> f64;
+
 /// The scales that public code has had, and other slips.
-const WRONG_SCALES: [(&str, fn(&Dims, Option<Yarn>) -> f64); 6] = [
+const WRONG_SCALES: [(&str, Scale); 6] = [
     ("1/sqrt(d_c + d_rope), 1/sqrt(576)", |dims, yarn| {
         scale(dims, yarn) * (dims.d_qk() as f64 / dims.latent() as f64).sqrt()
     }),

@@ -285,11 +285,14 @@ pub(crate) fn queries_are_equations_12_to_14<P: Pairing>(
     })
 }
 
+/// What turns queries and a cache into a result.
+pub(crate) type Attend<P> = fn(&Layer<P>, &Queries<P>, &Cache<P>) -> Result<Heads, AttentionError>;
+
 /// The steps of a layer that attends in the absorbed form.
 pub(crate) struct Steps<P> {
     pub(crate) compress: fn(&Layer<P>, ArrayView2<f32>, usize) -> Array2<f32>,
     pub(crate) queries: fn(&Layer<P>, ArrayView2<f32>, usize) -> Queries<P>,
-    pub(crate) absorbed: fn(&Layer<P>, &Queries<P>, &Cache<P>) -> Result<Heads, AttentionError>,
+    pub(crate) absorbed: Attend<P>,
 }
 
 /// A sequence in chunks of `chunk` tokens comes to the same, step by step, as the naive form does at once: keys and values
