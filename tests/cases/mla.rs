@@ -2,7 +2,7 @@
 
 use crate::common::{Dims, Tensors, bits, dims, expect_definition, latent_rungs, o, run, run_all};
 use attention::{AttentionError, Batch, Mask, Options, Problem, TensorView};
-use mla::{Cache, Form, HalfSplit, Interleaved, LatentCache, Layer, Pairing, Rope, Weights, rotate};
+use mla::{Cache, Form, HalfSplit, Interleaved, Layer, Pairing, Rope, Weights, rotate};
 use ndarray::{Array1, Array2, Array4, arr1, s};
 
 /// DeepSeek's scale, for 128 channels without a position and 64 with one.

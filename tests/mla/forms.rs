@@ -2,8 +2,9 @@
 
 use crate::definition::{Case, Owned, Pairs, THETA, Truth, truth};
 use attention::{DType, Tensor};
-use mla::{Attended, Cache, Dims, Form, HalfSplit, Interleaved, LatentCache, Layer, Pairing, Rope, Yarn};
+use mla::{Attended, Cache, Dims, Form, HalfSplit, Interleaved, LatentCache, Layer, PagedCache, Pairing, Rope, Yarn};
 use ndarray::{Array, Array2, Array3, ArrayD, ArrayViewD, Axis, Dimension, concatenate, s};
+use paged::{KvPool, PoolShape, Table};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -17,17 +18,27 @@ fn layer<P: Pairing>(case: &Case, owned: &Owned) -> Layer<P> {
 }
 
 /// What a layer gives for all tokens of a sequence, and its cache afterwards.
-struct Found<P> {
+struct Found<C> {
     o: Array3<f32>,
     lse: Array2<f32>,
     out: Array2<f64>,
-    cache: Cache<P>,
+    cache: C,
 }
 
 /// The tokens in chunks of the given lengths, round and round, each in the next of `forms`.
-fn run<P: Pairing>(layer: &Layer<P>, h: &Tensor, forms: &[Form], chunks: &[usize]) -> Found<P> {
+fn run<P: Pairing>(layer: &Layer<P>, h: &Tensor, forms: &[Form], chunks: &[usize]) -> Found<Cache<P>> {
+    run_on(layer.cache(h.shape()[0]).unwrap(), layer, h, forms, chunks)
+}
+
+/// The same on a cache that is given.
+fn run_on<P: Pairing, C: LatentCache<P>>(
+    mut cache: C,
+    layer: &Layer<P>,
+    h: &Tensor,
+    forms: &[Form],
+    chunks: &[usize],
+) -> Found<C> {
     let (h, tokens) = (h.view(), h.shape()[0]);
-    let mut cache = layer.cache(tokens).unwrap();
     let mut parts: Vec<Attended> = Vec::new();
     let (mut forms, mut chunks) = (forms.iter().cycle(), chunks.iter().cycle());
     while let (start, Some(&form), Some(&chunk)) = (cache.len(), forms.next(), chunks.next())
@@ -48,7 +59,7 @@ fn run<P: Pairing>(layer: &Layer<P>, h: &Tensor, forms: &[Form], chunks: &[usize
     }
 }
 
-impl<P: Pairing> Found<P> {
+impl<P: Pairing> Found<Cache<P>> {
     /// Checks everything in F32 by the tolerances of the definition.
     fn check(&self, truth: &Truth) -> Result<(), TestCaseError> {
         let (o, lse) = (self.o.mapv(f64::from).into_dyn(), self.lse.mapv(f64::from).into_dyn());
@@ -125,6 +136,28 @@ proptest! {
         prop_assert_eq!(bits(&naive.o), bits(&fused.o));
         prop_assert_eq!(bits(&naive.lse), bits(&fused.lse));
         prop_assert_eq!(naive.out, fused.out);
+    }
+
+    #[test]
+    fn pages_change_no_bit(case in cases(), dtype in dtype(), chunks in chunks(), forms in any_forms(), page in 1usize..=20) {
+        let case = Case { dtype, ..case };
+        let owned = case.build();
+        let layer = layer::<Interleaved>(&case, &owned);
+        // Every second block, the last one first; the others hold what other sequences left there.
+        let blocks = case.tokens.div_ceil(page);
+        let table = Table::listing(page, (1..=blocks as i32).rev().map(|block| 2 * block).collect(), case.tokens);
+        let shape = PoolShape { blocks: 2 * blocks + 2, page, kv_heads: 1, d: case.dims.latent(), d_v: case.dims.d_c };
+        let mut pool = KvPool::latents(dtype, shape).unwrap();
+        let others = Table::listing(page, (0..=blocks as i32).map(|block| 2 * block + 1).collect(), (blocks + 1) * page);
+        let rubbish = Array2::from_elem((others.len, case.dims.latent()), f32::NAN);
+        PagedCache::<Interleaved>::new(&mut pool, &others, 0).unwrap().append(rubbish.view()).unwrap();
+        let paged = PagedCache::<Interleaved>::new(&mut pool, &table, 0).unwrap();
+        let (paged, plain) =
+            (run_on(paged, &layer, &owned.h, &forms, &chunks), run(&layer, &owned.h, &forms, &chunks));
+        prop_assert_eq!(bits(&paged.o), bits(&plain.o));
+        prop_assert_eq!(bits(&paged.lse), bits(&plain.lse));
+        prop_assert_eq!(paged.out, plain.out);
+        prop_assert_eq!(bits(&paged.cache.load(0..case.tokens)), bits(&plain.cache.load(0..case.tokens)));
     }
 
     /// With its weights permuted for half-split pairs a layer stays what it was, and only its cached keys are permuted.

@@ -5,8 +5,8 @@ mod laws;
 use attention::{Attention, AttentionError, Batch, Mask, Options, Problem};
 use laws::*;
 use mla::{
-    Cache, Dims, HalfSplit, Heads, Interleaved, Layer, MlaAbsorbed, Queries, Rope, Yarn, absorb, absorbed, compress,
-    expand, project, queries, rotate, scale, split,
+    Cache, Dims, HalfSplit, Heads, Interleaved, LatentCache, Layer, MlaAbsorbed, Queries, Rope, Yarn, absorb, absorbed,
+    compress, expand, project, queries, rotate, scale, split,
 };
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, ArrayViewMut2, Axis, concatenate, s};
 use proptest::prelude::*;

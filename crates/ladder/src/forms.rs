@@ -1,7 +1,7 @@
 //! The forms of the layer of multi-head latent attention, under names like those of rungs, and how one runs a pack's case.
 
 use attention::{AttentionError, TensorView};
-use mla::{Cache, Dims, Form, Interleaved, Latent, LatentCache, Layer, Norms, Rope, Weights};
+use mla::{Cache, Dims, Form, Interleaved, Latent, Layer, Norms, Rope, Weights};
 use ndarray::{Array, ArrayD, ArrayViewD, Axis, Dimension, concatenate, stack};
 use testkit::pack::{LayerOutcome, LayerProblem};
 

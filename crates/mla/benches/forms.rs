@@ -6,7 +6,9 @@
 
 use attention::{AttentionError, DType, TensorView};
 use mla::cost::crossover;
-use mla::{Cache, Dims, Form, Heads, Interleaved, LatentCache, Layer, Queries, Rope, Weights, absorbed, fused, naive, queries};
+use mla::{
+    Cache, Dims, Form, Heads, Interleaved, LatentCache, Layer, Queries, Rope, Weights, absorbed, fused, naive, queries,
+};
 use ndarray::Array2;
 use std::time::Instant;
 

@@ -66,8 +66,8 @@ impl KvPool {
     /// [`AttentionError::Value`] if a length is 0; [`AttentionError::Memory`].
     pub fn new(dtype: DType, shape: PoolShape) -> Result<Self, AttentionError> {
         shape.check()?;
-        let v = zeros("v_pool", dtype, PoolShape { d: shape.d_v, ..shape })?;
-        Ok(KvPool { shape, k: zeros("k_pool", dtype, shape)?, v: Some(v) })
+        let (k, v) = (zeros("k_pool", dtype, shape)?, zeros("v_pool", dtype, PoolShape { d: shape.d_v, ..shape })?);
+        Ok(KvPool { shape, k, v: Some(v) })
     }
 
     /// A pool of zeros for latents: values are the first d_v channels of their keys, in the same memory.

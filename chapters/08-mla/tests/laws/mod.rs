@@ -2,7 +2,7 @@
 //! under test, and `wrong.rs` proves that each rejects a wrong step.
 
 use attention::{AttentionError, TensorView};
-use mla::{Cache, Dims, Form, Heads, Layer, Norms, Pairing, Queries, Rope, Weights, Yarn};
+use mla::{Cache, Dims, Form, Heads, LatentCache, Layer, Norms, Pairing, Queries, Rope, Weights, Yarn};
 use ndarray::{Array1, Array2, Array3, ArrayView2, ArrayView3, ArrayViewMut2, s};
 use proptest::prelude::*;
 use testkit::{all_close, all_shown, close, shown};
