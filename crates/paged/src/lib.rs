@@ -29,6 +29,10 @@
 //! # Ok::<(), paged::ManagerError>(())
 //! ```
 //!
+//! A block is found by others from the moment its last token has a place, so a token gets its place in the step that
+//! computes and writes its key and value: [`BlockManager::admit_chunk`] and [`BlockManager::extend`] take a prompt a step at
+//! a time.
+//!
 //! [`BlockManager`] knows numbers and tokens, no tensor. What it orders is plain data, [`BlockCopy`] and [`Slot`], for
 //! whatever holds the bytes; [`KvPool`] does on a CPU. [`SharedBlockManager`] is for several threads. [`Blocks`] and
 //! [`Table`] are what a manager is made of. [`Paged`] and [`PagedSimd`] are the rungs that attend through block tables.

@@ -72,7 +72,7 @@ struct Hit {
     prefix: Prefix,
 }
 
-/// Who holds which block of a pool, for many sequences. See the [crate's page](crate).
+/// Who holds which block of a pool, for many sequences; [the crate's page](crate) shows it at work.
 ///
 /// `S` makes the hashes of the prefix cache; see [`chain_hash`] for the default.
 #[derive(Clone, Debug)]
