@@ -3,7 +3,7 @@
 use super::cache::{Cache, Usage, fa2, lengths};
 use super::model::{D, KV_HEADS, Rows};
 use anyhow::{Context, Result};
-use attention::{Attention, Batch, DType, Options, Output, Problem};
+use attention::{Attention, Batch, DType, Kv, Options, Output, Problem};
 use paged::{BlockManager, Config, ExtraKey, KvPool, ManagerError, Paged, PoolShape, SequenceId, block_table};
 use std::collections::HashMap;
 
@@ -69,10 +69,12 @@ impl Cache for PagedCache {
     }
 
     fn attend(&self, request: usize, start: usize, rows: &Rows) -> Result<Output> {
-        let table = self.manager.table(self.sequence(request)?)?;
-        let (tables, _) = block_table(&vec![table; rows.q.dim().0])?;
-        let lengths = lengths(start, rows);
-        let kv = self.pool.kv(&tables, &lengths);
+        let (table, _) = block_table(&[self.manager.table(self.sequence(request)?)?])?;
+        // The same for each token.
+        let every = (rows.q.dim().0, table.ncols());
+        let block_table = table.broadcast(every).context("a table for each token")?;
+        let seq_lens = &lengths(start, rows);
+        let kv = Kv::Paged { k_pool: self.pool.k(), v_pool: self.pool.v(), block_table, seq_lens };
         let problem = Problem::new(rows.q.view(), kv, Batch::Dense, Options::default())?;
         Ok(Paged::new(fa2()).forward(&problem)?)
     }

@@ -7,8 +7,8 @@
 //!    many as the budget leaves (*chunked prefill*).
 //! 2. Where there is no room for them, the request admitted last gives up all its memory and goes back to the head of the
 //!    queue. The tokens it has generated it keeps: they are recomputed with the prompt (*preemption by recompute*).
-//! 3. Unless that happened, requests are admitted from the head of the queue, while there is room and budget. None overtakes
-//!    another.
+//! 3. Requests are admitted from the head of the queue, while there is room and budget. None overtakes another. After a
+//!    preemption none is admitted before one has left: it would soon be preempted in its turn.
 //!
 //! What could never fit is refused when it arrives, so that the oldest request always gets on. Nothing here is random.
 
@@ -75,6 +75,8 @@ pub(crate) struct Scheduler<'a, C> {
     waiting: VecDeque<usize>,
     /// In the order of their admission.
     running: Vec<usize>,
+    /// Whether a request was preempted since one last left.
+    full: bool,
     outcome: Outcome,
 }
 
@@ -87,7 +89,7 @@ impl<'a, C: Cache> Scheduler<'a, C> {
         let progress = |request: &Request| Progress { tokens: request.prompt.clone(), ..Progress::default() };
         let outcome = Outcome { requests: trace.iter().map(progress).collect(), ..Outcome::default() };
         let (waiting, running) = (VecDeque::new(), Vec::new());
-        let mut scheduler = Scheduler { trace, cache, budget, arrived: 0, waiting, running, outcome };
+        let mut scheduler = Scheduler { trace, cache, budget, arrived: 0, waiting, running, full: false, outcome };
         let mut clock = 0;
         loop {
             scheduler.arrive(clock);
@@ -117,17 +119,17 @@ impl<'a, C: Cache> Scheduler<'a, C> {
 
     fn step(&mut self, clock: usize) -> Result<()> {
         let mut budget = self.budget;
-        let enough = self.advance(&mut budget)?;
-        if enough {
+        self.advance(&mut budget)?;
+        if !self.full {
             self.admit(&mut budget)?;
         }
         self.outcome.samples.push(Sample { step: clock, running: self.running.len(), usage: self.cache.usage() });
         self.retire()
     }
 
-    /// Computes what running requests have to compute. Whether there was room for all.
-    fn advance(&mut self, budget: &mut usize) -> Result<bool> {
-        let (mut next, mut enough) = (0, true);
+    /// Computes what running requests have to compute.
+    fn advance(&mut self, budget: &mut usize) -> Result<()> {
+        let mut next = 0;
         while let Some(&request) = self.running.get(next).filter(|_| *budget > 0) {
             let Progress { tokens, cached, .. } = &self.outcome.requests[request];
             let chunk = (tokens.len() - cached).min(*budget);
@@ -138,10 +140,9 @@ impl<'a, C: Cache> Scheduler<'a, C> {
             } else {
                 ensure!(self.running.len() > 1, "found no room for the only request, wanted what it was admitted for");
                 self.preempt()?;
-                enough = false;
             }
         }
-        Ok(enough)
+        Ok(())
     }
 
     /// The request admitted last gives up its memory.
@@ -150,6 +151,7 @@ impl<'a, C: Cache> Scheduler<'a, C> {
         self.cache.release(last)?;
         self.outcome.requests[last].cached = 0;
         self.outcome.preemptions += 1;
+        self.full = true;
         self.waiting.push_front(last);
         Ok(())
     }
@@ -212,6 +214,7 @@ impl<'a, C: Cache> Scheduler<'a, C> {
         let (leaving, staying) = self.running.iter().partition(|request| done(request));
         self.running = staying;
         let leaving: Vec<usize> = leaving;
+        self.full &= leaving.is_empty();
         leaving.into_iter().try_for_each(|request| self.cache.release(request))
     }
 }

@@ -1,7 +1,7 @@
 //! What three policies did, in one table.
 
 use super::Served;
-use super::model::TOKEN_BYTES;
+use super::model::{TOKEN_BYTES, mix};
 use super::scheduler::{Outcome, Sample};
 use super::trace::Request;
 use crate::cli::ServeArgs;
@@ -45,6 +45,12 @@ impl Outcome {
     /// How many requests hold a held slot.
     fn sharing(&self) -> f64 {
         self.sum(|sample| sample.usage.uses) / self.sum(|sample| sample.usage.held).max(1.0)
+    }
+
+    /// A hash of all generated tokens.
+    fn answers(&self, trace: &[Request]) -> u64 {
+        let answers = trace.iter().zip(&self.requests).map(|(request, done)| &done.tokens[request.prompt.len()..]);
+        answers.flatten().fold(0, |hash, &token| mix(hash ^ u64::from(token)))
     }
 
     fn hit_rate(&self) -> f64 {
@@ -127,7 +133,8 @@ impl Summary<'_> {
 
     pub(crate) fn json(&self) -> Value {
         let policy = |Served { policy, outcome }: &Served| {
-            let tokens = |request: &Request, place: usize| outcome.requests[place].tokens[request.prompt.len()..].to_vec();
+            let tokens =
+                |request: &Request, place: usize| outcome.requests[place].tokens[request.prompt.len()..].to_vec();
             let answers = self.trace.iter().enumerate().map(|(place, request)| (&request.id, tokens(request, place)));
             json!({
                 "policy": policy,
@@ -145,7 +152,7 @@ impl Summary<'_> {
                 "hit_rate": outcome.hit_rate(),
                 "preemptions": outcome.preemptions,
                 "refused": outcome.refused.iter().map(|&request| &self.trace[request].id).collect::<Vec<_>>(),
-                "answers": answers.collect::<Vec<_>>(),
+                "answers": format!("{:016x}", outcome.answers(self.trace)),
             })
         };
         json!({

@@ -14,17 +14,14 @@ pub(crate) fn compare(trace: &[Request], served: &[Served]) -> Result<usize, Str
     }
     let mut compared = 0;
     for request in 0..trace.len() {
-        for position in 0.. {
-            let there = |served: &Served| served.outcome.requests[request].rows.len() > position;
-            if !served.iter().any(there) {
-                break;
-            }
+        let rows = |served: &Served| served.outcome.requests[request].rows.len();
+        for position in 0..served.iter().map(rows).max().unwrap_or(0) {
             let row = |served: &Served| *served.outcome.requests[request].rows.get(position)?;
             let mut rows = served.iter().filter_map(|served| Some((served.policy, row(served)?)));
-            let first = rows.next();
-            for (policy, row) in rows {
-                if let Some((before, _)) = first.filter(|first| first.1 != row) {
-                    return Err(format!("{}: found another in {policy} than in {before}", at(request, position)));
+            let Some((first, wanted)) = rows.next() else { continue };
+            for (policy, found) in rows {
+                if found != wanted {
+                    return Err(format!("{}: found another in {policy} than in {first}", at(request, position)));
                 }
                 compared += 1;
             }
