@@ -15,6 +15,13 @@ fn policy<'a>(answer: &'a Value, name: &str) -> &'a Value {
     answer["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == name).unwrap()
 }
 
+/// The first lines of the embedded trace, as a file.
+fn first_ten(folder: &Folder) -> String {
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/trace.jsonl");
+    let lines = fs::read_to_string(embedded).unwrap();
+    folder.file("trace.jsonl", lines.lines().take(10).collect::<Vec<_>>().join("\n"))
+}
+
 const POLICIES: [&str; 3] = ["contiguous", "paged", "paged, shared"];
 
 #[test]
@@ -71,11 +78,11 @@ fn a_trace_worked_by_hand() {
     // a, b and c have 9, 8 and 3 rows; shared lacks the 4 that b found.
     assert_eq!((&answer["equal"], &answer["compared"]), (&json!(true), &json!(20 + 16)));
     let wanted = [
-        json!({"steps": 8, "prefill": 14, "decode": 6, "recomputed": 0, "preemptions": 0, "running_peak": 2,
+        json!({"steps": 8, "computed": 20, "prefill": 14, "decode": 6, "recomputed": 0, "preemptions": 0, "running_peak": 2,
                "held_peak_bytes": 13 * 256, "filled_peak_bytes": 9 * 256}),
-        json!({"steps": 6, "prefill": 14, "decode": 6, "recomputed": 6, "preemptions": 1, "running_peak": 2,
+        json!({"steps": 6, "computed": 26, "prefill": 14, "decode": 6, "recomputed": 6, "preemptions": 1, "running_peak": 2,
                "held_peak_bytes": 16 * 256, "filled_peak_bytes": 14 * 256}),
-        json!({"steps": 4, "prefill": 10, "decode": 6, "recomputed": 0, "preemptions": 0, "running_peak": 3,
+        json!({"steps": 4, "computed": 16, "prefill": 10, "decode": 6, "recomputed": 0, "preemptions": 0, "running_peak": 3,
                "held_peak_bytes": 16 * 256, "filled_peak_bytes": 13 * 256}),
     ];
     let means = [
@@ -107,9 +114,7 @@ fn a_trace_worked_by_hand() {
 #[test]
 fn answers_do_not_depend_on_chunks_pages_or_memory() {
     let folder = Folder::new();
-    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/trace.jsonl");
-    let lines = fs::read_to_string(embedded).unwrap();
-    let trace = folder.file("trace.jsonl", lines.lines().take(10).collect::<Vec<_>>().join("\n"));
+    let trace = first_ten(&folder);
     let answers = |args: &[&str]| {
         let answer = run(&[&[trace.as_str()], args].concat());
         assert_eq!(answer["equal"], true, "{args:?}");
@@ -131,8 +136,8 @@ fn answers_do_not_depend_on_chunks_pages_or_memory() {
 #[test]
 fn a_report_is_one_page_without_network() {
     let folder = Folder::new();
-    let path = folder.path("report.html");
-    answer(&["serve-sim", "--report", &path]);
+    let (path, trace) = (folder.path("report.html"), first_ten(&folder));
+    answer(&["serve-sim", &trace, "--report", &path]);
     let page = fs::read_to_string(path).unwrap();
     assert_eq!(page.matches("<svg ").count(), 2);
     for word in POLICIES.into_iter().chain(["currentColor", "Requests at once", "equal bit for bit", ">step"]) {
@@ -142,7 +147,7 @@ fn a_report_is_one_page_without_network() {
     assert!(!page.contains("<script") && !page.contains("NaN") && !page.contains("inf"));
     // Nothing could be served: nothing to draw, nothing to divide by.
     let path = folder.path("refused.html");
-    let table = answer(&["serve-sim", "--blocks", "2", "--page", "1", "--report", &path]);
+    let table = answer(&["serve-sim", &trace, "--blocks", "2", "--page", "1", "--report", &path]);
     assert!(table.contains("0 comparisons") && fs::read_to_string(path).unwrap().matches("<svg ").count() == 0);
 }
 

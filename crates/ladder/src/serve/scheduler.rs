@@ -38,6 +38,8 @@ pub(crate) struct Sample {
     pub(crate) step: usize,
     /// Requests that hold memory.
     pub(crate) running: usize,
+    /// Tokens computed in the step.
+    pub(crate) computed: usize,
     pub(crate) usage: Usage,
 }
 
@@ -123,7 +125,8 @@ impl<'a, C: Cache> Scheduler<'a, C> {
         if !self.full {
             self.admit(&mut budget)?;
         }
-        self.outcome.samples.push(Sample { step: clock, running: self.running.len(), usage: self.cache.usage() });
+        let (running, computed, usage) = (self.running.len(), self.budget - budget, self.cache.usage());
+        self.outcome.samples.push(Sample { step: clock, running, computed, usage });
         self.retire()
     }
 

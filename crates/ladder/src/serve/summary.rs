@@ -29,10 +29,6 @@ impl Outcome {
         self.samples.iter().map(number).max().unwrap_or(0)
     }
 
-    fn computed(&self) -> usize {
-        self.prefill + self.decode + self.recomputed
-    }
-
     fn mean_running(&self) -> f64 {
         self.sum(|sample| sample.running) / self.samples.len().max(1) as f64
     }
@@ -133,13 +129,10 @@ impl Summary<'_> {
 
     pub(crate) fn json(&self) -> Value {
         let policy = |Served { policy, outcome }: &Served| {
-            let tokens =
-                |request: &Request, place: usize| outcome.requests[place].tokens[request.prompt.len()..].to_vec();
-            let answers = self.trace.iter().enumerate().map(|(place, request)| (&request.id, tokens(request, place)));
             json!({
                 "policy": policy,
                 "steps": outcome.samples.len(),
-                "computed": outcome.computed(),
+                "computed": outcome.sum(|sample| sample.computed) as usize,
                 "prefill": outcome.prefill,
                 "decode": outcome.decode,
                 "recomputed": outcome.recomputed,

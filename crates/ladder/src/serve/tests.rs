@@ -96,8 +96,9 @@ fn no_step_holds_more_than_there_is_or_computes_more_than_its_budget() {
                 assert!(usage.held <= usable * page && sample.running > 0, "{policy}: {usage:?}");
                 assert!(*policy == "paged, shared" || usage.uses == usage.held, "{policy}: {usage:?}");
             }
-            let computed = outcome.prefill + outcome.decode + outcome.recomputed;
-            assert!(computed <= outcome.samples.len().saturating_mul(*budget) && computed >= outcome.samples.len());
+            let computed: usize = outcome.samples.iter().map(|sample| sample.computed).sum();
+            assert!(outcome.samples.iter().all(|sample| (1..=*budget).contains(&sample.computed)));
+            assert_eq!(computed, outcome.prefill + outcome.decode + outcome.recomputed, "{policy}");
         }
     }
 }

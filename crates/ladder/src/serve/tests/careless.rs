@@ -97,7 +97,7 @@ impl Cache for Careless {
     fn write(&mut self, request: usize, start: usize, rows: &Rows) -> Result<()> {
         let (_, table) = &self.requests[&request];
         for token in 0..rows.k.dim().0 {
-            if !(self.is(Fault::WriteMissing) && (start + token) % self.page == 0) {
+            if !(self.is(Fault::WriteMissing) && (start + token).is_multiple_of(self.page)) {
                 let row = |x: &ndarray::Array3<f32>| x.slice(ndarray::s![token..=token, .., ..]).to_owned();
                 self.pool.write(table, start + token, &row(&rows.k).view().into(), &row(&rows.v).view().into())?;
             }
