@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and how an answer leaves.
 
-use crate::{benchmark, check, climb, compare, conform, doctor, run};
+use crate::{benchmark, check, climb, compare, conform, doctor, run, serve};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
@@ -36,6 +36,8 @@ enum Verb {
     Compare(CompareArgs),
     /// Run a chapter's checks on your solution of its exercise, in friendly words
     Check(CheckArgs),
+    /// Serve a trace of requests with contiguous, paged and shared keys and values
+    ServeSim(ServeArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),
 }
@@ -208,6 +210,30 @@ pub(crate) struct CompareArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// A request a line, in JSON: id, arrival (a step), generate (tokens), and of the prompt at least one of prefix
+    /// ({"name", "tokens"}, the beginning of a text that requests share), prompt (token numbers) and own (so many tokens of
+    /// its own); at_most is how long the answer might have become [default: an embedded trace]
+    #[arg(value_name = "TRACE.jsonl")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Blocks of the memory, at least 2: one of them is the pool's null block
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = blocks)]
+    pub(crate) blocks: usize,
+    /// Slots of a block, each for the key and the value of one token
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = count)]
+    pub(crate) page: usize,
+    /// Tokens computed in one step, at most
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count)]
+    pub(crate) budget: usize,
+    /// Write a page with the table and charts of requests and memory over the steps
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON object instead of the lines
     #[arg(long)]
@@ -236,6 +262,7 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Bench(args) => benchmark::main(&args),
         Verb::Compare(args) => compare::main(&args),
         Verb::Check(args) => check::main(&args),
+        Verb::ServeSim(args) => serve::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
     }
 }
@@ -292,6 +319,10 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "wanted a whole number of at least 1".into())
+}
+
+fn blocks(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n >= 2).ok_or_else(|| "wanted a whole number of at least 2".into())
 }
 
 fn chapter(text: &str) -> Result<u32, String> {

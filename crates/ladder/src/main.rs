@@ -1,4 +1,5 @@
-//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, look at the machine.
+//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, serve requests, look
+//! at the machine.
 
 mod benchmark;
 mod check;
@@ -14,6 +15,7 @@ mod memory;
 mod page;
 mod report;
 mod run;
+mod serve;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! What HTML pages are made of: their head, tables, keys of colours, and charts.
 
 use anyhow::{Context, Result, anyhow, ensure};
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::RGBColor;
 use std::fs::{self, OpenOptions};
@@ -32,6 +33,10 @@ pub(crate) struct Series {
 
 /// Ranges of x and y.
 pub(crate) type Extent = (Range<f64>, Range<f64>);
+
+/// A range that becomes an axis, linear or logarithmic.
+trait Axis: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>> {}
+impl<T: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>>> Axis for T {}
 
 /// Whether the page can be written, before the work for it is done.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
@@ -85,35 +90,52 @@ pub(crate) fn extent<'a>(lines: impl IntoIterator<Item = &'a Series>) -> Option<
         .reduce(|(x, y), (u, v)| (x.start.min(u.start)..x.end.max(u.end), y.start.min(v.start)..y.end.max(v.end)))
 }
 
-/// One chart with both axes logarithmic, as an SVG element. Points outside `extent` are not shown.
+/// One chart of sizes over N with both axes logarithmic, as an SVG element. Points outside `extent` are not shown.
 pub(crate) fn chart(title: &str, lines: &[Series], unit: fn(f64) -> String, extent: Extent) -> Result<String> {
     let (mut x, y) = extent;
     if x.start == x.end {
         // An axis needs a length.
         x = x.start / 2.0..x.end * 2.0;
     }
+    let y = y.start / 1.5..y.end * 1.5;
+    drawn(title, "N", lines, unit, (x.log_scale().base(2.0), y.log_scale().base(2.0)))
+}
+
+/// One chart of what happened step by step, with both axes linear and y from 0, as an SVG element.
+pub(crate) fn timeline(title: &str, lines: &[Series], unit: fn(f64) -> String, extent: Extent) -> Result<String> {
+    let (x, y) = extent;
+    // Axes need a length.
+    drawn(title, "step", lines, unit, (x.start..x.end.max(x.start + 1.0), 0.0..(1.1 * y.end).max(1.0)))
+}
+
+fn drawn<X: Axis, Y: Axis>(
+    title: &str,
+    x_name: &str,
+    lines: &[Series],
+    unit: fn(f64) -> String,
+    axes: (X, Y),
+) -> Result<String> {
     let mut svg = String::new();
-    draw(&mut svg, lines, unit, (x, y.start / 1.5..y.end * 1.5))
-        .map_err(|error| anyhow!("cannot draw the chart: {error}"))?;
+    draw(&mut svg, x_name, lines, unit, axes).map_err(|error| anyhow!("cannot draw the chart: {error}"))?;
     let RGBColor(r, g, b) = INK;
     let svg = svg.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), "\"currentColor\"");
     Ok(svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{}\" ", escape(title)), 1))
 }
 
-fn draw(
+fn draw<X: Axis, Y: Axis>(
     svg: &mut String,
+    x_name: &str,
     lines: &[Series],
     unit: fn(f64) -> String,
-    (x, y): Extent,
+    (x, y): (X, Y),
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, (760, 360)).into_drawing_area();
-    let (x, y) = (x.log_scale().base(2.0), y.log_scale().base(2.0));
     let mut chart =
         ChartBuilder::on(&root).margin(12).x_label_area_size(44).y_label_area_size(84).build_cartesian_2d(x, y)?;
     let text = ("sans-serif", 15).into_font().color(&INK);
     chart
         .configure_mesh()
-        .x_desc("N")
+        .x_desc(x_name)
         .x_labels(16)
         .y_labels(8)
         .x_label_formatter(&|n| format!("{n:.0}"))
