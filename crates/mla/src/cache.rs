@@ -114,10 +114,12 @@ impl<P: Pairing> Cache<P> {
 
     /// Keys and values of the absorbed form: k `[1, 1, tokens, d_c + d_rope]` is the rows themselves, v their first d_c
     /// columns.
+    // ANCHOR: kv
     pub fn kv(&self) -> Kv<'_> {
         let k = self.view((1, 1, self.len(), self.width()));
         Kv::Contiguous { v: k.columns(0..self.d_c), k }
     }
+    // ANCHOR_END: kv
 
     /// Copies the rows of some tokens, in f32.
     ///
