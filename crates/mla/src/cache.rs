@@ -192,10 +192,12 @@ impl<P: Pairing> LatentCache<P> for Cache<P> {
         each!(&mut self.rows, rows => rows.truncate(numbers));
     }
 
+    // ANCHOR: kv
     fn kv(&self) -> Kv<'_> {
         let k = self.view((1, 1, self.len(), self.width()));
         Kv::Contiguous { v: k.columns(0..self.d_c), k }
     }
+    // ANCHOR_END: kv
 
     fn load(&self, tokens: Range<usize>) -> Array2<f32> {
         let shape = (self.len(), self.width());

@@ -161,6 +161,7 @@ impl Form {
         let pairs = Mask::Causal.pairs(q_len, k_len);
         let up = d_c * (d_nope + d_v);
         let seen = |start| Mask::Causal.visible(q_len.min(start + tiles.rows) - 1, q_len, k_len).end as f64;
+        // ANCHOR: cost
         let (flops, numbers) = match self {
             Form::Naive => {
                 let (decompressed, attended) = (k * (d_qk + d_v), q * (d_qk + d_v));
@@ -176,6 +177,7 @@ impl Form {
             }
         };
         Ok(Cost { flops: 2.0 * heads * flops, bytes: dtype.size() as f64 * numbers })
+        // ANCHOR_END: cost
     }
 }
 

@@ -30,6 +30,7 @@ pub struct Interleaved;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfSplit;
 
+// ANCHOR: pairings
 impl Pairing for Interleaved {
     fn pair(i: usize, _: usize) -> (usize, usize) {
         (2 * i, 2 * i + 1)
@@ -41,6 +42,7 @@ impl Pairing for HalfSplit {
         (i, i + d / 2)
     }
 }
+// ANCHOR_END: pairings
 
 /// The rotation of pairs `P` of channels: pair i turns by `position * frequency_i`.
 #[derive(Clone, Debug, PartialEq)]
