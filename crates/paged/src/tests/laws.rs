@@ -82,8 +82,8 @@ fn a_table_that_gets_no_block_is_what_it_was() {
 #[test]
 fn walks_can_be_counted_round() {
     let mut blocks = Blocks::new(4, 4).unwrap();
-    for before in [0, 1, u32::MAX - 1, u32::MAX, 1] {
-        // Walks before it have left their numbers, one of which is this one's again.
+    for before in [0, u32::MAX, u32::MAX - 1] {
+        // The first walk has left its number, which is that of the second again.
         blocks.visit = before;
         blocks.start_visit();
         assert_eq!([1, 2, 1, NULL].map(|block| blocks.first_visit(block)), [true, true, false, false], "{before}");
