@@ -322,7 +322,14 @@ fn doctor_describes_the_machine() {
 
 #[test]
 fn help_and_version_are_answers() {
-    for args in [&["--help"][..], &["climb", "-h"], &["run", "--help"], &["conform", "--help"], &["--version"]] {
+    for args in [
+        &["--help"][..],
+        &["climb", "-h"],
+        &["run", "--help"],
+        &["conform", "--help"],
+        &["serve-sim", "-h"],
+        &["--version"],
+    ] {
         assert!(answer(args).contains("ladder"), "{args:?}");
     }
 }

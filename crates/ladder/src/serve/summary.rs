@@ -67,10 +67,10 @@ impl Summary<'_> {
         "held\nat peak",
         "filled\nat peak",
         "waste",
-        "sha-\nring",
+        "sharing",
         "hit\nrate",
-        "pre-\nempted",
-        "re-\nfused",
+        "preempted",
+        "refused",
     ];
 
     /// The cells of the table, a row for each policy.
