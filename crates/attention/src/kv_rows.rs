@@ -1,7 +1,6 @@
 //! Where the keys and values of one head lie: in a matrix, or in the pages of a pool.
 //!
-//! Every rung reads keys and values through [`KvRows`], as tiles in f32. So what a block table is, stands here once, and
-//! no product, mask or softmax knows of it.
+//! Every rung reads keys and values through [`KvRows`], and no product, mask or softmax knows of a block table.
 
 use crate::DType;
 use crate::dtype::Element;

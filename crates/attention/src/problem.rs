@@ -105,7 +105,7 @@ impl<'a> Problem<'a> {
             Kv::Paged { k_pool, v_pool, block_table, seq_lens } => {
                 check::dtypes(&q, [("k_pool", &k_pool), ("v_pool", &v_pool)])?;
                 paged::shapes(&q, &k_pool, &v_pool, packed)?;
-                let sequences = paged::sequences(&q, &k_pool, block_table, seq_lens, batch)?;
+                let sequences = paged::sequences(&q, (&k_pool, &v_pool), block_table, seq_lens, batch)?;
                 (k_pool, v_pool, Some(block_table), sequences)
             }
         };

@@ -30,8 +30,8 @@ pub fn run(form: Form, problem: &LayerProblem) -> Result<LayerOutcome, Attention
     let mut outcome = LayerOutcome::new();
     for name in ["c_kv", "k_rope", "q_lat", "lse", "o_lat", "o", "out"] {
         let parts: Vec<ArrayViewD<f64>> = sequences.iter().filter_map(|one| Some(one.get(name)?.view())).collect();
-        if let Ok(whole) = stack(Axis(0), &parts) {
-            outcome.insert(name, whole);
+        if !parts.is_empty() {
+            outcome.insert(name, stack(Axis(0), &parts).expect("sequences of one shape"));
         }
     }
     Ok(outcome)
@@ -85,8 +85,9 @@ fn attend(
     for name in ["out", "o", "lse", "q_lat", "o_lat"] {
         let parts: Vec<ArrayViewD<f64>> = parts.iter().filter_map(|part| Some(part.get(name)?.view())).collect();
         // Tokens are the first axis of out, and the second of what has heads.
-        if let Ok(whole) = concatenate(Axis(usize::from(name != "out")), &parts) {
-            outcome.insert(name, whole);
+        if !parts.is_empty() {
+            let whole = concatenate(Axis(usize::from(name != "out")), &parts);
+            outcome.insert(name, whole.expect("tokens of one layer"));
         }
     }
     Ok(outcome)

@@ -24,7 +24,7 @@ use paged::PagedCache;
 use scheduler::{Outcome, Scheduler};
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use summary::Summary;
 use trace::Request;
 
@@ -46,7 +46,11 @@ pub(crate) fn main(args: &ServeArgs) -> Result<bool> {
         None => (trace::read(TRACE)?, "the embedded trace".into()),
     };
     if let Some(path) = &args.report {
-        ensure!(args.trace.as_ref() != Some(path), "--report {}: found the trace, wanted another file", path.display());
+        let same = |trace: &PathBuf| {
+            fs::canonicalize(trace).ok().is_some_and(|trace| fs::canonicalize(path).ok() == Some(trace))
+        };
+        let trace = args.trace.as_ref().is_some_and(same);
+        ensure!(!trace, "--report {}: found the trace, wanted another file", path.display());
         page::check_writable(path)?;
     }
     let served = serve(&trace, args)?;

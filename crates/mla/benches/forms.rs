@@ -2,15 +2,17 @@
 //! that all forms share are left out, as in [`mla::cost`].
 //!
 //! `cargo bench -p mla` prints, for a few heads of DeepSeek-V2's sizes on one thread and on all, milliseconds (the median
-//! of five turns) and computed GFLOP of each form.
+//! of five turns) and computed GFLOP of each form. `cargo bench -p mla -- --output FILE.json` keeps them.
 
-use attention::{AttentionError, DType, TensorView};
+use attention::{AttentionError, DType, Mask, TensorView};
+use ladder::bench::{self, Machine, Results, Row};
 use mla::cost::crossover;
 use mla::{
     Cache, Dims, Form, Heads, Interleaved, LatentCache, Layer, Queries, Rope, Weights, absorbed, fused, naive, queries,
 };
 use ndarray::Array2;
-use std::time::Instant;
+use std::error::Error;
+use std::time::{Instant, SystemTime};
 
 /// DeepSeek-V2 with 16 of its 128 heads, as one of eight machines has them, and narrower tokens.
 const DIMS: Dims = Dims { d_model: 512, heads: 16, d_cq: 256, ..Dims::DEEPSEEK_V2 };
@@ -19,6 +21,9 @@ const DIMS: Dims = Dims { d_model: 512, heads: 16, d_cq: 256, ..Dims::DEEPSEEK_V
 const TOKENS: usize = 2048;
 
 const TURNS: usize = 5;
+
+const METHOD: &str = "Seeded uniform inputs, the forms in turn on the same cache: ms is the median of 5 turns; operations are those \
+    that `cost` counts. Projections that all forms share are left out.";
 
 type Attend = fn(&Layer<Interleaved>, &Queries<Interleaved>, &Cache<Interleaved>) -> Result<Heads, AttentionError>;
 
@@ -50,7 +55,11 @@ fn layer(seed: &mut u64) -> Result<Layer<Interleaved>, AttentionError> {
     Layer::new(DIMS, &weights, Rope::new(d_rope, 1e4)?, None)
 }
 
-fn main() -> Result<(), AttentionError> {
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--output");
+    let output = arguments.nth(1);
+    let (commit, date) = (bench::commit(), humantime::format_rfc3339_seconds(SystemTime::now()).to_string());
+    let mut rows = Vec::new();
     let mut seed = 8;
     let layer = layer(&mut seed)?;
     let mut cache = layer.cache(TOKENS)?;
@@ -74,10 +83,37 @@ fn main() -> Result<(), AttentionError> {
                     times.push(start.elapsed().as_secs_f64());
                 }
                 times.sort_by(f64::total_cmp);
-                line += &format!("  {:>8.2} ({:>6.2})", 1e3 * times[TURNS / 2], cost.flops / 1e9);
+                let ms = 1e3 * times[TURNS / 2];
+                line += &format!("  {ms:>8.2} ({:>6.2})", cost.flops / 1e9);
+                rows.push(row(form, q_len, threads, ms, cost.flops));
             }
             println!("{line}");
         }
     }
+    if let Some(path) = output {
+        let (machine, method, ceilings) = (Machine::cpu(), METHOD.into(), Vec::new());
+        Results { machine, date, commit, method, ceilings, rows }.write(path.as_ref())?;
+    }
     Ok(())
+}
+
+fn row(form: Form, q_len: usize, threads: usize, ms: f64, flops: f64) -> Row {
+    let digits = |x: f64| format!("{x:.4e}").parse().unwrap_or(x);
+    Row {
+        who: format!("mla-{}", format!("{form:?}").to_lowercase()),
+        dtype: DType::F32.to_string(),
+        head_dim: DIMS.d_qk(),
+        mask: Mask::Causal.to_string(),
+        batch: 1,
+        heads: DIMS.heads,
+        kv_heads: DIMS.heads,
+        q_len,
+        kv_len: TOKENS,
+        threads: Some(threads),
+        ms: digits(ms),
+        ms_burst: None,
+        tflops: Some(digits(flops / ms / 1e9)),
+        tflops_burst: None,
+        gbps: None,
+    }
 }

@@ -103,6 +103,9 @@ impl<P: Pairing> Cache<P> {
         if d_rope == 0 || d_rope % 2 == 1 {
             return value("d_rope", d_rope, "pairs of channels");
         }
+        if d_c.checked_add(d_rope).is_none_or(|width| width > i32::MAX as usize) {
+            return value("d_c", d_c, "at most 2^31 - 1 numbers with d_rope");
+        }
         let mut rows = match dtype {
             DType::F16 => Numbers::F16(Vec::new()),
             DType::Bf16 => Numbers::Bf16(Vec::new()),

@@ -153,8 +153,9 @@ impl Form {
     /// - absorbed: `q_len d_c (d_nope + d_v) + P (2 d_c + d_rope)`.
     ///
     /// # Errors
-    /// [`AttentionError::Value`] if the fused form has no tiles for these sizes.
+    /// [`AttentionError::Value`] if a layer cannot have these sizes, or the fused form has no tiles for them.
     pub fn cost(self, dims: &Dims, q_len: usize, k_len: usize, dtype: DType) -> Result<Cost, AttentionError> {
+        dims.check()?;
         let tiles = Tiles::fit(DEFAULT_FAST_MEMORY, dims.d_qk(), dims.d_v)?;
         let [heads, d_nope, d_v, d_c, d_qk, latent, q, k] =
             [dims.heads, dims.d_nope, dims.d_v, dims.d_c, dims.d_qk(), dims.latent(), q_len, k_len].map(|x| x as f64);

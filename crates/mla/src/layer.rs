@@ -1,6 +1,6 @@
 //! The layer: projections in, one of three forms of attention, projection out.
 
-use crate::dims::shape;
+use crate::dims::{shape, value};
 use crate::rope::{HalfSplit, Interleaved, Pairing, Rope};
 use crate::weights::{Matrices, Weights};
 use crate::{Cache, Dims, LatentCache, Yarn, absorbed, fused, naive, rotate, scale};
@@ -106,6 +106,10 @@ impl<P: Pairing> Layer<P> {
     pub fn new(dims: Dims, weights: &Weights, rope: Rope<P>, yarn: Option<Yarn>) -> Result<Self, AttentionError> {
         dims.check()?;
         yarn.map_or(Ok(()), |yarn| yarn.check())?;
+        let factor = scale(&dims, yarn);
+        if !(factor as f32).is_finite() {
+            return value("scale", factor, "a finite f32");
+        }
         if rope.d_rope() != dims.d_rope {
             let wanted = format!("[{}], one for each pair of d_rope", dims.d_rope / 2);
             return shape("frequencies", &[rope.frequencies().len()], wanted);

@@ -38,10 +38,11 @@ pub struct PagedCache<'a, P> {
 
 impl<'a, P: Pairing> PagedCache<'a, P> {
     /// The cache whose first `tokens` tokens are in the pool already, such as those of a prefix that others have computed.
+    /// Their keys must have been rotated in pairs `P`: a pool itself knows no pairs.
     ///
     /// # Errors
     /// [`AttentionError::Shape`] if it is no pool of latents for one head with pairs of rotated channels,
-    /// [`AttentionError::Value`] if its pages are not those of the table, or the table has no places for `tokens` tokens.
+    /// [`AttentionError::Value`] if its pages are not those of the table, or the table has no places in it for `tokens` tokens.
     pub fn new(pool: &'a mut KvPool, table: &'a Table, tokens: usize) -> Result<Self, AttentionError> {
         let found = pool.shape();
         let latents = pool.v().is_prefix_of(&pool.k()) && found.kv_heads == 1;
@@ -56,12 +57,18 @@ impl<'a, P: Pairing> PagedCache<'a, P> {
             return value("page", table.page(), format!("{} as in the pool", found.page));
         }
         let (block_table, places) = block_table(&[table])?;
-        match i32::try_from(tokens) {
-            Ok(len) if len <= places[0] => {
-                Ok(PagedCache { pool, table, block_table, len: [len], pairing: PhantomData })
+        let len = match i32::try_from(tokens) {
+            Ok(len) if len <= places[0] => len,
+            _ => return value("tokens", tokens, format!("at most {}, for which the table has places", places[0])),
+        };
+        for token in (0..tokens).step_by(found.page).chain(tokens.checked_sub(1)) {
+            let block = table.slot(token).map_or(-1, |slot| slot.block);
+            if usize::try_from(block).is_ok_and(|block| block < found.blocks) {
+                continue;
             }
-            _ => value("tokens", tokens, format!("at most {}, for which the table has places", places[0])),
+            return value("table", format!("no block of the pool for token {token}"), "one for each token");
         }
+        Ok(PagedCache { pool, table, block_table, len: [len], pairing: PhantomData })
     }
 }
 

@@ -222,7 +222,7 @@ impl Blocks {
         self.prefixes.hold(prefix);
     }
 
-    /// Gives up a hold.
+    /// Gives up a hold, one that [`hold`](Self::hold) has made: the cache does not check whose it is.
     pub fn leave(&mut self, prefix: Prefix) {
         self.prefixes.leave(prefix);
     }

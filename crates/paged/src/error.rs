@@ -4,7 +4,7 @@ use crate::{BlockId, SequenceId};
 use thiserror::Error;
 
 /// Why a call was refused. Every error comes before any work is done: counts, tables, the cache and the order in which
-/// blocks are reused are what they were.
+/// blocks are reused are what they were. Only tables made by hand can fail on the way, where they list blocks that nobody holds.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ManagerError {
     /// A setting or an extra key holds a value out of range.

@@ -147,6 +147,9 @@ impl<S: BuildHasher> BlockManager<S> {
     /// A new sequence of the tokens of `prompt` in at most `ring` blocks, where token t takes the place of token
     /// `t - ring * page`: the rolling buffer of a window. It has no part in the prefix cache.
     ///
+    /// Whoever writes the keys must not add more tokens at once than the ring has room for beside the window: the places of
+    /// earlier ones are taken as soon as later ones are placed.
+    ///
     /// # Errors
     /// Those of [`admit`](Self::admit).
     pub fn admit_rolling(&mut self, prompt: &[u32], ring: NonZeroUsize) -> Result<SequenceId, ManagerError> {

@@ -194,15 +194,21 @@ pub fn block_table(tables: &[&Table]) -> Result<(Array2<BlockId>, Vec<i32>), Att
     Ok((all, seq_lens))
 }
 
-/// A pool `[blocks, page, kv_heads, d]` of zeros.
+/// A pool `[blocks, page, kv_heads, d]` of zeros. In memory the slots of a block lie one behind the other for each head, so
+/// that what a head reads of a block is one piece.
 fn zeros(what: &'static str, dtype: DType, shape: PoolShape) -> Result<Tensor, AttentionError> {
-    let lengths = &[shape.blocks, shape.page, shape.kv_heads, shape.d];
+    fn pool<T: Copy + Default>(what: &'static str, lengths: &[usize]) -> Result<ArrayD<T>, AttentionError> {
+        let mut pool = filled(what, lengths, T::default())?;
+        pool.swap_axes(1, 2);
+        Ok(pool)
+    }
+    let lengths = &[shape.blocks, shape.kv_heads, shape.page, shape.d];
     Ok(match dtype {
-        DType::F32 => Tensor::F32(filled(what, lengths, Default::default())?),
-        DType::F64 => Tensor::F64(filled(what, lengths, Default::default())?),
-        DType::F16 => Tensor::F16(filled(what, lengths, Default::default())?),
-        DType::Bf16 => Tensor::Bf16(filled(what, lengths, Default::default())?),
-        DType::E4m3 => Tensor::E4m3(filled(what, lengths, Default::default())?),
+        DType::F32 => Tensor::F32(pool(what, lengths)?),
+        DType::F64 => Tensor::F64(pool(what, lengths)?),
+        DType::F16 => Tensor::F16(pool(what, lengths)?),
+        DType::Bf16 => Tensor::Bf16(pool(what, lengths)?),
+        DType::E4m3 => Tensor::E4m3(pool(what, lengths)?),
     })
 }
 
@@ -212,11 +218,10 @@ fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> 
 
 fn copy_block(pool: &mut Tensor, copy: BlockCopy) {
     fn blocks<T: Copy>(pool: &mut ArrayD<T>, BlockCopy { from, to, slots }: BlockCopy) {
-        let slot: usize = pool.shape()[2..].iter().product();
-        let block = pool.shape()[1] * slot;
-        let elements = pool.as_slice_mut().expect("a pool is made contiguous");
-        let from = from as usize * block;
-        elements.copy_within(from..from + slots * slot, to as usize * block);
+        let filled = |block: BlockId| s![block as usize, ..slots, .., ..];
+        let mut pool = pool.view_mut().into_dimensionality::<Ix4>().expect("a pool has four axes");
+        let rows = pool.slice(filled(from)).to_owned();
+        pool.slice_mut(filled(to)).assign(&rows);
     }
     match pool {
         Tensor::F32(pool) => blocks(pool, copy),

@@ -183,6 +183,7 @@ pub fn longest_hit(
     page: usize,
     mut cached: impl FnMut(usize, &[u32]) -> Option<BlockId>,
 ) -> Vec<BlockId> {
+    let page = page.max(1);
     let most = prompt.len().saturating_sub(1) / page;
     prompt.chunks_exact(page).take(most).enumerate().map_while(|(i, tokens)| cached(i, tokens)).collect()
 }

@@ -20,7 +20,8 @@ pub struct Paged<M = NoMeter> {
 
 /// The algorithm of [`Fa2Simd`], on paged and on contiguous keys and values.
 ///
-/// A page with all rows of a tile is read where it lies. From smaller pages the rows of a tile are copied together first.
+/// With few query rows, rows of whole vectors in F32 or BF16 are read where they lie, page by page. Otherwise the rows of a
+/// tile that spans pages are copied together first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PagedSimd {
     fa2: Fa2Simd,

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// One manager, shared by threads. A clone is another handle on the same one.
 ///
 /// A block is found by others from the moment its last token is placed, not from the moment its bytes are written. Where
-/// threads write too, they hold [`lock`](Self::lock) from the one to the other.
+/// threads write too, they hold [`lock`](Self::lock) from the one to the other, and call the guard:
+/// `guard.append(lease.id(), token)`. A lease takes the same lock, so a thread that holds it must neither call nor drop one.
 ///
 /// ```
 /// use paged::{BlockManager, Config, SharedBlockManager};

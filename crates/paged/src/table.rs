@@ -76,9 +76,11 @@ impl Table {
         Table { ring: Some(ring), ..Table::new(page) }
     }
 
-    /// A table that lists these blocks as they are, any of them as often as one likes. Nobody's count changes: that each is
+    /// A table that lists these blocks as they are, any of them as often as one likes, with `len` tokens or as many as have a
+    /// place. Nobody's count changes: that each is
     /// held is for its maker to see to.
     pub fn listing(page: usize, blocks: Vec<BlockId>, len: usize) -> Self {
+        let len = len.min(blocks.len().saturating_mul(page.max(1)));
         Table { blocks, len, ..Table::new(page) }
     }
 
@@ -168,7 +170,7 @@ impl Table {
     /// A second table of the same tokens. Each block has one holder more, even one that the table lists twice.
     ///
     /// # Errors
-    /// [`ManagerError::UnknownBlock`] if the table lists a block that nobody holds.
+    /// [`ManagerError::UnknownBlock`] if the table lists a block that nobody holds; those before it are held once more then.
     // ANCHOR: share
     pub fn share(&self, blocks: &mut Blocks) -> Result<Table, ManagerError> {
         blocks.start_visit();
@@ -185,7 +187,7 @@ impl Table {
     /// it is to be reused before them.
     ///
     /// # Errors
-    /// [`ManagerError::UnknownBlock`] if the table lists a block that nobody holds.
+    /// [`ManagerError::UnknownBlock`] if the table lists a block that nobody holds; those behind it are given back then.
     // ANCHOR: discard
     pub fn discard(self, blocks: &mut Blocks) -> Result<(), ManagerError> {
         blocks.start_visit();

@@ -32,12 +32,13 @@ pub(super) fn shapes(
 /// The sequences, each with all its pages in the pool. Of the table only the entries that a length asks for are read.
 pub(super) fn sequences(
     q: &TensorView,
-    k_pool: &TensorView,
+    (k_pool, v_pool): (&TensorView, &TensorView),
     table: ArrayView2<i32>,
     seq_lens: &[i32],
     batch: Batch,
 ) -> Result<Vec<Sequence>, AttentionError> {
     let [pages, page, ..] = *k_pool.shape() else { unreachable!("a pool has rank 4") };
+    let channels = k_pool.shape()[3].max(v_pool.shape()[3]);
     let batches = if table.nrows() == seq_lens.len() {
         seq_lens.len()
     } else {
@@ -56,7 +57,9 @@ pub(super) fn sequences(
     if q_rows.len() != batches {
         return shape("seq_lens", &[batches], format!("[{}], the sequences of cu_seqlens_q", q_rows.len()));
     }
-    let longest = table.ncols().saturating_mul(page);
+    // Pages that stand in a table more than once can make a sequence larger than the pool, and than memory.
+    let most = isize::MAX as usize / size_of::<f64>() / channels;
+    let longest = table.ncols().saturating_mul(page).min(most);
     let mut sequences = Vec::with_capacity(batches);
     for ((q, &len), entries) in q_rows.into_iter().zip(seq_lens).zip(table.rows()) {
         let Some(len) = usize::try_from(len).ok().filter(|&len| len <= longest) else {

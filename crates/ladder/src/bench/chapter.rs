@@ -11,7 +11,7 @@ const LENGTH: usize = 256;
 /// Takes criterion's command line.
 ///
 /// # Panics
-/// If a rung cannot do one of the cases that [`cases_for`] it are, or does it wrongly.
+/// If a rung cannot do one of its cases, or does it wrongly.
 pub fn chapter(number: u32) {
     let (warm_up, measured) = (Duration::from_millis(500), Duration::from_secs(2));
     let criterion = Criterion::default().sample_size(20).warm_up_time(warm_up).measurement_time(measured);

@@ -69,7 +69,7 @@ impl<'a, 'p> Contest<'a, 'p> {
     /// [`BenchError`] names the first rung that cannot do the problem or does it wrongly.
     ///
     /// # Panics
-    /// If there is no rung, or not a problem for each, or one has another shape than that of which the `answers` are.
+    /// If there is no rung, or not a problem for each, or the `answers` are those of another shape.
     pub fn check(
         problems: &'a [Problem<'p>],
         answers: &Answers,
