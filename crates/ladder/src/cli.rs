@@ -6,6 +6,7 @@ use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ladder::registry::{ORACLE, RUNGS, Settings};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -326,9 +327,9 @@ fn blocks(text: &str) -> Result<usize, String> {
 }
 
 fn chapter(text: &str) -> Result<u32, String> {
-    let chapters = || RUNGS.iter().map(|rung| rung.chapter);
-    let wanted = || format!("wanted one of {}", chapters().map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
-    text.parse().ok().filter(|asked| chapters().any(|chapter| chapter == *asked)).ok_or_else(wanted)
+    let chapters: BTreeSet<u32> = RUNGS.iter().map(|rung| rung.chapter).collect();
+    let wanted = || format!("wanted one of {}", chapters.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
+    text.parse().ok().filter(|asked| chapters.contains(asked)).ok_or_else(wanted)
 }
 
 fn dtype(text: &str) -> Result<DType, String> {

@@ -7,6 +7,7 @@ use crate::{format, report};
 use anyhow::{Context, Result, ensure};
 use attention::{AttentionError, Mask, Problem, Traffic};
 use comfy_table::Cell;
+use ladder::registry::RUNGS;
 use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
@@ -130,7 +131,8 @@ impl Climb {
     }
 
     /// What the columns mean.
-    pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 3] {
+    pub(crate) fn legend(&self, args: &ClimbArgs) -> [String; 4] {
+        let in_pages = RUNGS.iter().filter(|rung| rung.page.is_some()).map(|rung| rung.name);
         [
             "error/tol: worst error of o and lse against the f64 oracle over its tolerance, vs below: against the rung before, \
              over twice that. Up to 1 is rounding; in F16 and BF16 the one rounding of o makes most of it."
@@ -145,6 +147,7 @@ impl Climb {
                 format::bytes(args.machine.settings().fast_memory as f64),
                 format::bytes(self.compulsory.total() as f64)
             ),
+            format!("{}: the same keys and values in pages of 16, in random order.", in_pages.collect::<Vec<_>>().join(", ")),
         ]
     }
 

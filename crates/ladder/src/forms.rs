@@ -15,8 +15,12 @@ pub const FORMS: [(&str, Form); 3] =
 /// Those of [`Layer::new`] and [`Layer::forward`].
 pub fn run(form: Form, problem: &LayerProblem) -> Result<LayerOutcome, AttentionError> {
     let layer = layer(problem)?;
-    let mut sequences = Vec::new();
-    for sequence in 0..problem.h.shape()[0] {
+    let (batch, mut sequences) = (problem.h.shape()[0], Vec::new());
+    // A tensor without elements can have any number of sequences.
+    let bytes = batch as u128 * size_of::<LayerOutcome>() as u128;
+    let no_memory = |_| AttentionError::Memory { what: "the sequences of the batch", bytes };
+    sequences.try_reserve_exact(batch).map_err(no_memory)?;
+    for sequence in 0..batch {
         let mut cache = match problem.cached.clone() {
             Some(parts) => {
                 let [c_kv, k_rope] = parts.map(|part| part.index_first(sequence));

@@ -139,8 +139,8 @@ fn a_climb_obeys_its_options() {
 
 #[test]
 fn a_rung_that_cannot_run_fails_alone() {
-    // A row of q, k, v and o of 64 channels takes 1024 bytes; fa2 needs one number of S beside them, too.
-    for (fast_memory, failing) in [("1024", &["fa2"][..]), ("0", &["fa1", "fa2"])] {
+    // A row of q, k, v and o of 64 channels takes 1024 bytes; fa2 and paged need one number of S beside them, too.
+    for (fast_memory, failing) in [("1024", &["fa2", "paged"][..]), ("0", &["fa1", "fa2", "paged"])] {
         let args = ["climb", "--n", "8", "--fast-memory", fast_memory];
         let (table, json) = (ladder(&args), ladder(&[&args[..], &["--json"]].concat()));
         for output in [&table, &json] {

@@ -105,7 +105,7 @@ fn a_trace_worked_by_hand() {
         "contiguous│8│14│6│0│2│1.1│3.25KiB│2.25KiB│33.0%│1.00│0.0%│0│1",
         "paged│6│14│6│6│2│1.8│4.00KiB│3.50KiB│22.5%│1.00│0.0%│1│1",
         "paged,shared│4│10│6│0│3│2.2│4.00KiB│3.25KiB│23.2%│1.29│28.6%│0│1",
-        "refusedbypaged,withthetokenstheymayreach:d(21).",
+        "refusedbypaged,withthetokenstheymayreach:\"d\"(21).",
     ] {
         assert!(table.replace(' ', "").lines().any(|line| line == row), "wanted {row} in\n{table}");
     }

@@ -57,8 +57,8 @@ impl<P: Pairing> Rope<P> {
     /// # Errors
     /// [`AttentionError::Value`] if d_rope is 0 or odd, or theta is not positive.
     pub fn new(d_rope: usize, theta: f64) -> Result<Self, AttentionError> {
-        if d_rope == 0 || d_rope % 2 == 1 || d_rope > i32::MAX as usize {
-            return value("d_rope", d_rope, "pairs of channels, at most 2^31 - 2");
+        if d_rope == 0 || d_rope % 2 == 1 || d_rope > 1 << 16 {
+            return value("d_rope", d_rope, "pairs of channels, at most 65536");
         }
         if !theta.is_finite() || theta <= 0.0 {
             return value("theta", theta, "a positive finite number");

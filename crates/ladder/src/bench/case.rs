@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(names(&[1]), ["naive"]);
         assert_eq!(names(&[4]), ["fa1", "fa2", "fa2-simd"]);
         assert_eq!(names(&[2, 4]), ["naive", "online-softmax", "fa1", "fa2", "fa2-simd"]);
-        assert_eq!(names(&[8]), ["fa2-simd", "mla-absorbed"]);
+        assert_eq!(names(&[7]), ["fa2-simd", "paged", "paged-simd"]);
+        assert_eq!(names(&[8]), ["paged-simd", "mla-absorbed"]);
         assert!(!names(&[]).contains(&"mla-absorbed") && names(&[]).len() >= 5);
     }
 

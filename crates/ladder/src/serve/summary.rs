@@ -114,7 +114,7 @@ impl Summary<'_> {
             Err(difference) => format!("NOT EQUAL: {difference}."),
         };
         let refused = self.served.iter().filter(|served| !served.outcome.refused.is_empty()).map(|served| {
-            let length = |&request: &usize| format!("{} ({})", self.trace[request].id, self.trace[request].longest());
+            let length = |&request: &usize| format!("{:?} ({})", self.trace[request].id, self.trace[request].longest());
             let refused: Vec<String> = served.outcome.refused.iter().map(length).collect();
             format!("refused by {}, with the tokens they may reach: {}.", served.policy, refused.join(", "))
         });

@@ -32,6 +32,9 @@ const LENGTH: u64 = 2048;
 /// Tokens of all requests together.
 const TOTAL: u64 = 1 << 15;
 
+/// Pairs of a query and a key that a calm run attends: some ten seconds.
+const PAIRS: u64 = 1 << 23;
+
 /// Letters of an id, or of a prefix's name.
 const NAME: u64 = 64;
 
@@ -107,7 +110,7 @@ struct Prefix {
 /// # Errors
 /// [`TraceError`] names the first line that is no request, or with which the trace becomes too large.
 pub(crate) fn read(mut lines: impl BufRead) -> Result<Vec<Request>, TraceError> {
-    let (mut requests, mut known, mut total) = (Vec::new(), HashMap::new(), 0);
+    let (mut requests, mut known, mut total, mut pairs) = (Vec::new(), HashMap::new(), 0, 0);
     for line in 1.. {
         let mut bytes = Vec::new();
         let read = lines.by_ref().take(LINE + 1).read_until(b'\n', &mut bytes);
@@ -121,8 +124,10 @@ pub(crate) fn read(mut lines: impl BufRead) -> Result<Vec<Request>, TraceError> 
         if let Some(first) = known.insert(form.id.clone(), line) {
             return Err(TraceError::Repeated { line, id: form.id, first });
         }
-        total += form.check(line)?;
+        let tokens = form.check(line)?;
+        (total, pairs) = (total + tokens, pairs + tokens * tokens / 2);
         within(line, "tokens of the trace so far", total, 0..=TOTAL)?;
+        within(line, "pairs of query and key of the trace so far", pairs, 0..=PAIRS)?;
         requests.push(form.request());
     }
     requests.sort_by_key(|request| request.arrival);
@@ -246,9 +251,14 @@ mod tests {
             "line 1: found more than 131072 bytes, wanted at most so many"
         );
         assert!(read(io::BufReader::new(io::repeat(b'\n'))).is_err());
-        let line = |id: u32| format!("{{\"id\":\"{id}\",\"arrival\":0,\"own\":1856,\"generate\":192}}\n");
-        assert_eq!(read((0..16).map(line).collect::<String>().as_bytes()).unwrap().len(), 16);
-        let refusal = refusal((0..17).map(line).collect::<String>());
-        assert_eq!(refusal, "line 17: tokens of the trace so far: found 34816, wanted 0 to 32768");
+        let lines = |own: u32, count: u32| {
+            let line = |id| format!("{{\"id\":\"{id}\",\"arrival\":0,\"own\":{own},\"generate\":56}}\n");
+            (0..count).map(line).collect::<String>()
+        };
+        assert_eq!(read(lines(200, 128).as_bytes()).unwrap().len(), 128);
+        assert_eq!(refusal(lines(200, 129)), "line 129: tokens of the trace so far: found 33024, wanted 0 to 32768");
+        assert_eq!(read(lines(1992, 4).as_bytes()).unwrap().len(), 4);
+        let pairs = "line 5: pairs of query and key of the trace so far: found 10485760, wanted 0 to 8388608";
+        assert_eq!(refusal(lines(1992, 5)), pairs);
     }
 }
