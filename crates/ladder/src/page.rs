@@ -12,13 +12,16 @@ use std::path::Path;
 const INK: RGBColor = RGBColor(1, 2, 3);
 
 /// Hues apart for most eyes, of a lightness that reads on white and on black.
-const SERIES: [RGBColor; 6] = [
+const SERIES: [RGBColor; 9] = [
     RGBColor(213, 94, 0),
     RGBColor(136, 120, 220),
     RGBColor(0, 145, 110),
     RGBColor(40, 130, 200),
     RGBColor(200, 90, 150),
     RGBColor(150, 130, 20),
+    RGBColor(120, 120, 120),
+    RGBColor(170, 40, 40),
+    RGBColor(20, 160, 190),
 ];
 
 /// A line of a chart.
