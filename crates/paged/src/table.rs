@@ -76,11 +76,9 @@ impl Table {
         Table { ring: Some(ring), ..Table::new(page) }
     }
 
-    /// A table that lists these blocks as they are, any of them as often as one likes, with `len` tokens or as many as have a
-    /// place. Nobody's count changes: that each is
+    /// A table that lists these blocks as they are, any of them as often as one likes. Nobody's count changes: that each is
     /// held is for its maker to see to.
     pub fn listing(page: usize, blocks: Vec<BlockId>, len: usize) -> Self {
-        let len = len.min(blocks.len().saturating_mul(page.max(1)));
         Table { blocks, len, ..Table::new(page) }
     }
 
@@ -139,6 +137,8 @@ impl Table {
     /// [`ManagerError::OutOfBlocks`] if a block is needed and all are held; nothing has changed then.
     // ANCHOR: grow
     pub fn grow(&mut self, blocks: &mut Blocks) -> Result<Slot, ManagerError> {
+        // A table made by hand may claim more tokens than have a place.
+        self.len = self.len.min(self.blocks.len() * self.page);
         let (index, offset) = (self.len / self.page, self.len % self.page);
         if index == self.blocks.len() {
             let block = self.held(index).map_or_else(|| blocks.allocate(), Ok)?;
@@ -157,7 +157,7 @@ impl Table {
     /// [`ManagerError::OutOfBlocks`] if a block is needed and all are held; nothing has changed then.
     // ANCHOR: own
     pub fn own(&mut self, blocks: &mut Blocks) -> Result<Option<BlockCopy>, ManagerError> {
-        let index = self.len / self.page;
+        let index = (self.len / self.page).min(self.blocks.len());
         let Some(from) = self.held(index).filter(|&block| blocks.refs(block) > 1) else { return Ok(None) };
         let to = blocks.allocate()?;
         blocks.release(from)?;

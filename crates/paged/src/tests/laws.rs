@@ -302,3 +302,12 @@ fn a_lease_frees_what_it_holds_once() {
         assert_eq!(shared.lock().stats().uses, 0);
     });
 }
+
+#[test]
+fn a_table_that_claims_more_tokens_than_it_has_places_for_grows_where_it_ends() {
+    let mut blocks = Blocks::new(5, 4).unwrap();
+    let mut table = Table::listing(4, Vec::new(), 100);
+    assert_eq!(table.own(&mut blocks), Ok(None));
+    assert_eq!(table.grow(&mut blocks).map(|slot| (slot.block, slot.offset)), Ok((1, 0)));
+    assert_eq!((table.len, table.blocks.as_slice()), (1, &[1][..]));
+}

@@ -184,7 +184,7 @@ fn masks_are_read_as_flash_attention_means_them() {
 #[test]
 fn what_no_rung_takes_is_unsupported_unread() {
     let folder = Folder::new("unsupported");
-    for (from, to, reason) in [("kvlen", MLA, "mla"), ("kvlen", "paged", "paged"), ("F32", "FP8", "FP8")] {
+    for (from, to, reason) in [("kvlen", MLA, "mla"), ("F32", "FP8", "FP8")] {
         let pack = pack(&folder, &MINIMAL.replace(from, to), &BTreeMap::new());
         let report = run(&pack, &solve).unwrap();
         assert!(matches!(&report.status, Status::Unsupported(why) if why.contains(reason)), "{report:?}");
