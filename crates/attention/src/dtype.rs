@@ -1,6 +1,7 @@
 //! Element types: what a tensor may hold, and how one element becomes a number and back.
 
 use crate::TensorView;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{ArrayView, Dimension};
 use std::fmt;
@@ -52,7 +53,7 @@ impl fmt::Display for DType {
 pub struct E4m3(pub u8);
 
 impl E4m3 {
-    fn widen(self) -> f32 {
+    fn value(self) -> f32 {
         let sign = if self.0 & 0x80 == 0 { 1.0 } else { -1.0 };
         let exponent = i32::from(self.0 >> 3 & 0xF);
         let mantissa = f32::from(self.0 & 7) / 8.0;
@@ -70,13 +71,19 @@ pub trait Element: Copy + Send + Sync + 'static {
     fn to_f32(self) -> f32;
     /// The element as f64.
     fn to_f64(self) -> f64;
+    /// Neighbouring elements as f32, into as many places.
+    fn widen(row: &[Self], out: &mut [f32]);
     /// The tensor's array, if its elements are these.
     fn array<'v, 'a, D: Dimension>(tensor: &'v TensorView<'a, D>) -> Option<&'v ArrayView<'a, Self, D>>;
 }
 
 macro_rules! element {
-    ($type:ty, $variant:ident, $to_f32:expr, $to_f64:expr) => {
+    ($type:ty, $variant:ident, $to_f32:expr, $to_f64:expr, $widen:expr) => {
         impl Element for $type {
+            #[inline(always)]
+            fn widen(row: &[Self], out: &mut [f32]) {
+                $widen(row, out)
+            }
             #[inline]
             fn array<'v, 'a, D: Dimension>(tensor: &'v TensorView<'a, D>) -> Option<&'v ArrayView<'a, Self, D>> {
                 if let TensorView::$variant(array) = tensor { Some(array) } else { None }
@@ -93,11 +100,18 @@ macro_rules! element {
     };
 }
 
-element!(f32, F32, |x| x, f64::from);
-element!(f64, F64, |x| x as f32, |x| x);
-element!(f16, F16, f16::to_f32, f16::to_f64);
-element!(bf16, Bf16, bf16::to_f32, bf16::to_f64);
-element!(E4m3, E4m3, E4m3::widen, |x| f64::from(E4m3::widen(x)));
+/// [`Element::widen`] by a function of one element.
+macro_rules! each_by {
+    ($widen:expr) => {
+        |row: &[Self], out: &mut [f32]| out.iter_mut().zip(row).for_each(|(out, &x)| *out = $widen(x))
+    };
+}
+
+element!(f32, F32, |x| x, f64::from, |row: &[f32], out: &mut [f32]| out.copy_from_slice(row));
+element!(f64, F64, |x| x as f32, |x| x, each_by!(Self::to_f32));
+element!(f16, F16, f16::to_f32, f16::to_f64, |row: &[f16], out| row.convert_to_f32_slice(out));
+element!(bf16, Bf16, bf16::to_f32, bf16::to_f64, each_by!(|x: bf16| f32::from_bits(u32::from(x.to_bits()) << 16)));
+element!(E4m3, E4m3, E4m3::value, |x| f64::from(E4m3::value(x)), each_by!(Self::to_f32));
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,9 @@
 //!
 //! Every rung reads keys and values through [`KvRows`], and no product, mask or softmax knows of a block table.
 
-use crate::DType;
-use crate::dtype::Element;
+use crate::dtype::{DType, E4m3, Element};
 use crate::tensor::{Rows, TensorView};
+use half::{bf16, f16};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, Ix3};
 use std::ops::Range;
 
@@ -115,22 +115,34 @@ impl<'a> KvRows<'a> {
     /// Always inlined, as [`Rows::load_row`] is.
     #[inline(always)]
     pub fn load_into(&self, rows: Range<usize>, width: usize, out: &mut [f32]) {
-        let d = self.channels();
-        let mut out = out.chunks_exact_mut(width);
-        // To look a page up costs as much as to copy some of its rows: the cheapest way first.
-        if let Some(slices) = self.slices::<f32>(rows.clone()) {
-            for slice in slices {
-                for (row, out) in slice.chunks_exact(d).zip(&mut out) {
-                    out[..d].copy_from_slice(row);
+        // Where rows have no gaps, finding a page costs little beside copying it.
+        let copied = match self.dtype() {
+            DType::F32 => self.widen::<f32>(rows.clone(), width, out),
+            DType::F64 => self.widen::<f64>(rows.clone(), width, out),
+            DType::F16 => self.widen::<f16>(rows.clone(), width, out),
+            DType::Bf16 => self.widen::<bf16>(rows.clone(), width, out),
+            DType::E4m3 => self.widen::<E4m3>(rows.clone(), width, out),
+        };
+        if copied.is_none() {
+            let (d, mut out) = (self.channels(), out.chunks_exact_mut(width));
+            for run in self.runs(rows) {
+                for (row, out) in (0..run.shape()[0]).zip(&mut out) {
+                    run.load_row(row, &mut out[..d]);
                 }
             }
-            return;
         }
-        for run in self.runs(rows) {
-            for (row, out) in (0..run.shape()[0]).zip(&mut out) {
-                run.load_row(row, &mut out[..d]);
+    }
+
+    /// [`load_into`](Self::load_into) from [`slices`](Self::slices), where there are some.
+    #[inline(always)]
+    fn widen<T: Element>(&self, rows: Range<usize>, width: usize, out: &mut [f32]) -> Option<()> {
+        let (d, mut out) = (self.channels(), out.chunks_exact_mut(width));
+        for slice in self.slices::<T>(rows)? {
+            for (row, out) in slice.chunks_exact(d).zip(&mut out) {
+                T::widen(row, &mut out[..d]);
             }
         }
+        Some(())
     }
 
     /// The rows of `range`, if they lie in one matrix.

@@ -3,7 +3,6 @@
 //! A view keeps any strides: transposed, sliced, reversed and broadcast views all work.
 
 use crate::dtype::{DType, E4m3, Element};
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{Array, Array2, ArrayD, ArrayView, ArrayView1, ArrayViewMut, ArrayViewMutD, Axis};
 use ndarray::{Dimension, Ix1, Ix2, Ix3, IxDyn, RemoveAxis, Zip, s};
@@ -204,16 +203,10 @@ impl<'a> Rows<'a> {
     /// Always inlined, so that a caller compiled for some vector instructions widens with them.
     #[inline(always)]
     pub fn load_row(&self, row: usize, out: &mut [f32]) {
-        match self {
-            Self::F32(a) => widen(a.row(row), out, |x| x),
-            Self::Bf16(a) => widen(a.row(row), out, |x| f32::from_bits(u32::from(x.to_bits()) << 16)),
-            Self::F16(a) => match a.row(row).to_slice() {
-                Some(row) => row.convert_to_f32_slice(out),
-                None => widen(a.row(row), out, |x| x.to_f32()),
-            },
-            Self::F64(a) => widen(a.row(row), out, |x| x.to_f32()),
-            Self::E4m3(a) => widen(a.row(row), out, |x| x.to_f32()),
-        }
+        each!(self, a => match a.row(row).to_slice() {
+            Some(row) => Element::widen(row, out),
+            None => out.iter_mut().zip(a.row(row)).for_each(|(out, x)| *out = x.to_f32()),
+        }, [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::E4m3])
     }
 
     /// Copies one row as f64, exactly.
@@ -287,15 +280,6 @@ impl TensorViewMut<'_, Ix2> {
             Self::F16(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = f16::from_f32(x.to_f32())),
             Self::Bf16(a) => Zip::from(a.row_mut(row)).and(values).for_each(|o, x| *o = bf16::from_f32(x.to_f32())),
         }
-    }
-}
-
-/// Widens a row, as one loop over memory where its channels lie there one behind the other.
-#[inline(always)]
-fn widen<T: Copy>(row: ArrayView1<T>, out: &mut [f32], widen: impl Fn(T) -> f32) {
-    match row.as_slice() {
-        Some(row) => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
-        None => out.iter_mut().zip(row).for_each(|(out, &x)| *out = widen(x)),
     }
 }
 
