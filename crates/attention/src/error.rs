@@ -56,3 +56,21 @@ pub enum AttentionError {
         bytes: u128,
     },
 }
+
+impl AttentionError {
+    /// Refuses a tensor of the shape `found`.
+    ///
+    /// # Errors
+    /// [`AttentionError::Shape`], always.
+    pub fn shape<T>(tensor: &'static str, found: &[usize], wanted: impl ToString) -> Result<T, Self> {
+        Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted: wanted.to_string() })
+    }
+
+    /// Refuses the value `found` of an option.
+    ///
+    /// # Errors
+    /// [`AttentionError::Value`], always.
+    pub fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, Self> {
+        Err(AttentionError::Value { name, found: found.to_string(), wanted: wanted.to_string() })
+    }
+}

@@ -6,7 +6,6 @@ mod paged;
 use crate::head::Head;
 use crate::kv_rows::{KvRows, Pages};
 use crate::{AttentionError, DType, Options, TensorView};
-use check::{shape, value};
 use ndarray::{ArrayView2, Axis, s};
 use std::ops::Range;
 
@@ -232,31 +231,35 @@ impl<'a> Problem<'a> {
         let options = &self.options;
         let (batch, heads) = (self.sequences.len(), self.heads());
         if !(self.scale() as f32).is_finite() {
-            return value("scale", self.scale(), "a finite f32");
+            return AttentionError::value("scale", self.scale(), "a finite f32");
         }
         let cap = options.softcap as f32;
         if !cap.is_finite() || options.softcap < 0.0 || (cap == 0.0) != (options.softcap == 0.0) {
-            return value("softcap", options.softcap, "0 for off, or a positive finite f32");
+            return AttentionError::value("softcap", options.softcap, "0 for off, or a positive finite f32");
         }
         if let Some(slopes) = &options.alibi_slopes {
             if slopes.shape() != [heads] && slopes.shape() != [batch, heads] {
-                return shape("alibi_slopes", slopes.shape(), format!("[{heads}] or [{batch}, {heads}]"));
+                return AttentionError::shape(
+                    "alibi_slopes",
+                    slopes.shape(),
+                    format!("[{heads}] or [{batch}, {heads}]"),
+                );
             }
             if let Some(slope) = slopes.iter().find(|slope| !slope.is_finite()) {
-                return value("alibi_slopes", slope, "finite slopes");
+                return AttentionError::value("alibi_slopes", slope, "finite slopes");
             }
         }
         if let Some(sinks) = options.sinks
             && sinks.len() != heads
         {
-            return shape("sinks", sinks.shape(), format!("[{heads}]"));
+            return AttentionError::shape("sinks", sinks.shape(), format!("[{heads}]"));
         }
         if let Some(bias) = options.bias {
             let (q_len, k_len) = self.longest();
             let [b, h, q, k] = *bias.shape() else { unreachable!("an ArrayView4 has rank 4") };
             if (b != 1 && b != batch) || (h != 1 && h != heads) || q != q_len || k != k_len {
                 let wanted = format!("[1 or {batch}, 1 or {heads}, {q_len}, {k_len}]");
-                return shape("bias", bias.shape(), wanted);
+                return AttentionError::shape("bias", bias.shape(), wanted);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The cache of a sequence: the latent and the rotated key of each token, and nothing else.
 
-use crate::dims::{check_type, shape, value};
+use crate::dims::check_type;
 use crate::rope::Pairing;
 use attention::{AttentionError, DType, Kv, Rows, TensorView};
 use half::{bf16, f16};
@@ -98,13 +98,13 @@ impl<P: Pairing> Cache<P> {
     pub fn new(dtype: DType, d_c: usize, d_rope: usize, tokens: usize) -> Result<Self, AttentionError> {
         check_type("cache", dtype)?;
         if d_c == 0 {
-            return value("d_c", d_c, "at least 1");
+            return AttentionError::value("d_c", d_c, "at least 1");
         }
         if d_rope == 0 || d_rope % 2 == 1 {
-            return value("d_rope", d_rope, "pairs of channels");
+            return AttentionError::value("d_rope", d_rope, "pairs of channels");
         }
         if d_c.checked_add(d_rope).is_none_or(|width| width > i32::MAX as usize) {
-            return value("d_c", d_c, "at most 2^31 - 1 numbers with d_rope");
+            return AttentionError::value("d_c", d_c, "at most 2^31 - 1 numbers with d_rope");
         }
         let mut rows = match dtype {
             DType::F16 => Numbers::F16(Vec::new()),
@@ -122,10 +122,10 @@ impl<P: Pairing> Cache<P> {
     /// # Errors
     /// As [`Cache::new`], and [`AttentionError::Shape`] or [`AttentionError::DType`] if the two do not fit together.
     pub fn from_parts(c_kv: &TensorView, k_rope: &TensorView) -> Result<Self, AttentionError> {
-        let &[tokens, d_c] = c_kv.shape() else { return shape("c_kv", c_kv.shape(), "[tokens, d_c]") };
+        let &[tokens, d_c] = c_kv.shape() else { return AttentionError::shape("c_kv", c_kv.shape(), "[tokens, d_c]") };
         let d_rope = match *k_rope.shape() {
             [rows, d_rope] if rows == tokens => d_rope,
-            _ => return shape("k_rope", k_rope.shape(), format!("[{tokens}, d_rope], to fit c_kv")),
+            _ => return AttentionError::shape("k_rope", k_rope.shape(), format!("[{tokens}, d_rope], to fit c_kv")),
         };
         if c_kv.dtype() != k_rope.dtype() {
             let wanted = format!("{} as in c_kv", c_kv.dtype());
@@ -178,7 +178,7 @@ impl<P: Pairing> LatentCache<P> for Cache<P> {
 
     fn append(&mut self, rows: ArrayView2<f32>) -> Result<(), AttentionError> {
         if rows.ncols() != self.width() {
-            return shape("cache rows", rows.shape(), format!("[tokens, {}]", self.width()));
+            return AttentionError::shape("cache rows", rows.shape(), format!("[tokens, {}]", self.width()));
         }
         let (numbers, dtype) = (rows.len(), self.dtype());
         each!(&mut self.rows, to => to.try_reserve(numbers)).map_err(|_| no_memory(numbers, dtype))?;

@@ -51,10 +51,10 @@ impl Dims {
         let most = u32::MAX as usize / 4;
         for (name, found) in sizes {
             if found == 0 || found > most {
-                return value(name, found, format!("1 to {most}"));
+                return AttentionError::value(name, found, format!("1 to {most}"));
             }
         }
-        if d_rope % 2 == 1 { value("d_rope", d_rope, "pairs of channels") } else { Ok(()) }
+        if d_rope % 2 == 1 { AttentionError::value("d_rope", d_rope, "pairs of channels") } else { Ok(()) }
     }
 }
 
@@ -75,10 +75,10 @@ impl Yarn {
 
     pub(crate) fn check(&self) -> Result<(), AttentionError> {
         if !self.factor.is_finite() || self.factor < 1.0 {
-            return value("yarn.factor", self.factor, "a finite number of at least 1");
+            return AttentionError::value("yarn.factor", self.factor, "a finite number of at least 1");
         }
         if !self.mscale_all_dim.is_finite() {
-            return value("yarn.mscale_all_dim", self.mscale_all_dim, "a finite number");
+            return AttentionError::value("yarn.mscale_all_dim", self.mscale_all_dim, "a finite number");
         }
         Ok(())
     }
@@ -99,14 +99,6 @@ pub fn scale(dims: &Dims, yarn: Option<Yarn>) -> f64 {
     mscale * mscale / (dims.d_qk() as f64).sqrt()
 }
 // ANCHOR_END: scale
-
-pub(crate) fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, AttentionError> {
-    Err(AttentionError::Value { name, found: found.to_string(), wanted: wanted.to_string() })
-}
-
-pub(crate) fn shape<T>(tensor: &'static str, found: &[usize], wanted: impl ToString) -> Result<T, AttentionError> {
-    Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted: wanted.to_string() })
-}
 
 /// Refuses types that a layer cannot have.
 pub(crate) fn check_type(tensor: &'static str, found: DType) -> Result<(), AttentionError> {

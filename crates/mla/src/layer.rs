@@ -1,6 +1,5 @@
 //! The layer: projections in, one of three forms of attention, projection out.
 
-use crate::dims::{shape, value};
 use crate::rope::{HalfSplit, Interleaved, Pairing, Rope};
 use crate::weights::{Matrices, Weights};
 use crate::{Cache, Dims, LatentCache, Yarn, absorbed, fused, naive, rotate, scale};
@@ -108,11 +107,11 @@ impl<P: Pairing> Layer<P> {
         yarn.map_or(Ok(()), |yarn| yarn.check())?;
         let factor = scale(&dims, yarn);
         if !(factor as f32).is_finite() {
-            return value("scale", factor, "a finite f32");
+            return AttentionError::value("scale", factor, "a finite f32");
         }
         if rope.d_rope() != dims.d_rope {
             let wanted = format!("[{}], one for each pair of d_rope", dims.d_rope / 2);
-            return shape("frequencies", &[rope.frequencies().len()], wanted);
+            return AttentionError::shape("frequencies", &[rope.frequencies().len()], wanted);
         }
         let (weights, dtype) = Matrices::new(&dims, weights)?;
         Ok(Layer { dims, dtype, yarn, rope, weights })
@@ -208,10 +207,14 @@ impl<P: Pairing> Layer<P> {
         let Dims { d_model, d_c, d_rope, .. } = self.dims;
         match *h.shape() {
             [_, channels] if channels == d_model => {}
-            _ => return shape("h", h.shape(), format!("[tokens, {d_model}]")),
+            _ => return AttentionError::shape("h", h.shape(), format!("[tokens, {d_model}]")),
         }
         if (cache.d_c(), cache.d_rope()) != (d_c, d_rope) {
-            return shape("cache", &[cache.d_c(), cache.d_rope()], format!("d_c and d_rope [{d_c}, {d_rope}]"));
+            return AttentionError::shape(
+                "cache",
+                &[cache.d_c(), cache.d_rope()],
+                format!("d_c and d_rope [{d_c}, {d_rope}]"),
+            );
         }
         for (tensor, found) in [("h", h.dtype()), ("cache", cache.dtype())] {
             if found != self.dtype {

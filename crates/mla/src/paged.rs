@@ -1,6 +1,5 @@
 //! The cache of a sequence in the pages of a pool that other sequences share.
 
-use crate::dims::{shape, value};
 use crate::rope::Pairing;
 use crate::{Cache, LatentCache};
 use attention::{AttentionError, DType, Kv};
@@ -47,26 +46,36 @@ impl<'a, P: Pairing> PagedCache<'a, P> {
         let found = pool.shape();
         let latents = pool.v().is_prefix_of(&pool.k()) && found.kv_heads == 1;
         if !latents || found.d == found.d_v || (found.d - found.d_v) % 2 == 1 {
-            return shape(
+            return AttentionError::shape(
                 "pool",
                 pool.k().shape(),
                 "[blocks, page, 1, d_c + d_rope], its first d_c channels the values",
             );
         }
         if table.page() != found.page {
-            return value("page", table.page(), format!("{} as in the pool", found.page));
+            return AttentionError::value("page", table.page(), format!("{} as in the pool", found.page));
         }
         let (block_table, places) = block_table(&[table])?;
         let len = match i32::try_from(tokens) {
             Ok(len) if len <= places[0] => len,
-            _ => return value("tokens", tokens, format!("at most {}, for which the table has places", places[0])),
+            _ => {
+                return AttentionError::value(
+                    "tokens",
+                    tokens,
+                    format!("at most {}, for which the table has places", places[0]),
+                );
+            }
         };
         for token in (0..tokens).step_by(found.page).chain(tokens.checked_sub(1)) {
             let block = table.slot(token).map_or(-1, |slot| slot.block);
             if usize::try_from(block).is_ok_and(|block| block < found.blocks) {
                 continue;
             }
-            return value("table", format!("no block of the pool for token {token}"), "one for each token");
+            return AttentionError::value(
+                "table",
+                format!("no block of the pool for token {token}"),
+                "one for each token",
+            );
         }
         Ok(PagedCache { pool, table, block_table, len: [len], pairing: PhantomData })
     }

@@ -4,7 +4,6 @@
 //! it; mixed, scores are silently wrong. So the convention is a type: whatever holds rotated channels carries it, and what
 //! does not fit does not compile.
 
-use crate::dims::value;
 use attention::AttentionError;
 use ndarray::ArrayViewMut2;
 use std::fmt::Debug;
@@ -58,10 +57,10 @@ impl<P: Pairing> Rope<P> {
     /// [`AttentionError::Value`] if d_rope is 0 or odd, or theta is not positive.
     pub fn new(d_rope: usize, theta: f64) -> Result<Self, AttentionError> {
         if d_rope == 0 || d_rope % 2 == 1 || d_rope > 1 << 16 {
-            return value("d_rope", d_rope, "pairs of channels, at most 65536");
+            return AttentionError::value("d_rope", d_rope, "pairs of channels, at most 65536");
         }
         if !theta.is_finite() || theta <= 0.0 {
-            return value("theta", theta, "a positive finite number");
+            return AttentionError::value("theta", theta, "a positive finite number");
         }
         Self::with_frequencies((0..d_rope / 2).map(|i| theta.powf(-2.0 * i as f64 / d_rope as f64)).collect())
     }
@@ -72,8 +71,10 @@ impl<P: Pairing> Rope<P> {
     /// [`AttentionError::Value`] if there is none, or one that is not finite.
     pub fn with_frequencies(frequencies: Vec<f64>) -> Result<Self, AttentionError> {
         match frequencies.iter().find(|frequency| !frequency.is_finite()) {
-            Some(found) => value("frequencies", found, "finite numbers"),
-            None if frequencies.is_empty() => value("frequencies", "none", "one for each pair of channels"),
+            Some(found) => AttentionError::value("frequencies", found, "finite numbers"),
+            None if frequencies.is_empty() => {
+                AttentionError::value("frequencies", "none", "one for each pair of channels")
+            }
             None => Ok(Rope { frequencies, pairing: PhantomData }),
         }
     }

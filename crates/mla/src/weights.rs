@@ -1,7 +1,7 @@
 //! A layer's weights: as they are given, checked, and as they are computed with.
 
 use crate::Dims;
-use crate::dims::{check_type, shape, value};
+use crate::dims::check_type;
 use attention::{AttentionError, DType, TensorView};
 use ndarray::{Array1, Array2, ArrayD, ArrayViewMut2, Dimension};
 
@@ -104,12 +104,12 @@ impl Matrices {
         if let Some(Norms { q, kv, eps }) = norms {
             all.extend([("g_q", q, vec![d_cq]), ("g_kv", kv, vec![d_c])]);
             if !eps.is_finite() || *eps < 0.0 {
-                return value("eps", eps, "0 or a positive finite number");
+                return AttentionError::value("eps", eps, "0 or a positive finite number");
             }
         }
         for (tensor, found, wanted) in all {
             if found.shape() != wanted {
-                return shape(tensor, found.shape(), format!("{wanted:?}"));
+                return AttentionError::shape(tensor, found.shape(), format!("{wanted:?}"));
             }
             if found.dtype() != dtype {
                 let wanted = format!("{dtype} as in w_dq");

@@ -24,7 +24,7 @@ impl PoolShape {
         let PoolShape { blocks, page, kv_heads, d, d_v } = self;
         let lengths = [("blocks", blocks), ("page", page), ("kv_heads", kv_heads), ("d", d), ("d_v", d_v)];
         match lengths.into_iter().find(|(_, length)| *length == 0) {
-            Some((name, length)) => value(name, length, "at least 1"),
+            Some((name, length)) => AttentionError::value(name, length, "at least 1"),
             None => Ok(()),
         }
     }
@@ -77,7 +77,7 @@ impl KvPool {
     pub fn latents(dtype: DType, shape: PoolShape) -> Result<Self, AttentionError> {
         shape.check()?;
         if shape.d_v > shape.d {
-            return value("d_v", shape.d_v, format!("at most d, {}", shape.d));
+            return AttentionError::value("d_v", shape.d_v, format!("at most d, {}", shape.d));
         }
         Ok(KvPool { shape, k: zeros("k_pool", dtype, shape)?, v: None })
     }
@@ -109,7 +109,7 @@ impl KvPool {
         self.check_block("from", copy.from)?;
         self.check_block("to", copy.to)?;
         if copy.slots > self.shape.page {
-            return value("slots", copy.slots, format!("at most {}", self.shape.page));
+            return AttentionError::value("slots", copy.slots, format!("at most {}", self.shape.page));
         }
         copy_block(&mut self.k, copy);
         if let Some(v) = &mut self.v {
@@ -139,7 +139,11 @@ impl KvPool {
         }
         let slots = self.slots(table, start, tokens)?;
         if self.v.is_none() && !v.is_prefix_of(k) {
-            return value("v", "rows of their own", "the first channels of k, in its memory, in a pool of latents");
+            return AttentionError::value(
+                "v",
+                "rows of their own",
+                "the first channels of k, in its memory, in a pool of latents",
+            );
         }
         write_rows(&mut self.k, k, &slots);
         if let Some(pool) = &mut self.v {
@@ -151,11 +155,11 @@ impl KvPool {
     /// The places of `tokens` tokens from `start` on, all of them in this pool.
     fn slots(&self, table: &Table, start: usize, tokens: usize) -> Result<Vec<Slot>, AttentionError> {
         if table.page() != self.shape.page {
-            return value("page", table.page(), format!("{} as in the pool", self.shape.page));
+            return AttentionError::value("page", table.page(), format!("{} as in the pool", self.shape.page));
         }
         let place = |token: usize| {
             let Some(slot) = start.checked_add(token).and_then(|token| table.slot(token)) else {
-                return value(
+                return AttentionError::value(
                     "tokens",
                     format!("{tokens} from token {start}"),
                     format!("tokens that have a place, of {}", table.len),
@@ -170,7 +174,11 @@ impl KvPool {
     fn check_block(&self, name: &'static str, block: BlockId) -> Result<(), AttentionError> {
         match usize::try_from(block) {
             Ok(number) if block != NULL && number < self.shape.blocks => Ok(()),
-            _ => value(name, format!("block {block}"), format!("a block from 1 to {}", self.shape.blocks - 1)),
+            _ => AttentionError::value(
+                name,
+                format!("block {block}"),
+                format!("a block from 1 to {}", self.shape.blocks - 1),
+            ),
         }
     }
 }
@@ -188,7 +196,7 @@ pub fn block_table(tables: &[&Table]) -> Result<(Array2<BlockId>, Vec<i32>), Att
         row.iter_mut().zip(&table.blocks).for_each(|(entry, &block)| *entry = block);
         match i32::try_from(table.len) {
             Ok(len) => seq_lens.push(len),
-            Err(_) => return value("seq_lens", table.len, format!("at most {}", i32::MAX)),
+            Err(_) => return AttentionError::value("seq_lens", table.len, format!("at most {}", i32::MAX)),
         }
     }
     Ok((all, seq_lens))
@@ -210,10 +218,6 @@ fn zeros(what: &'static str, dtype: DType, shape: PoolShape) -> Result<Tensor, A
         DType::Bf16 => Tensor::Bf16(pool(what, lengths)?),
         DType::E4m3 => Tensor::E4m3(pool(what, lengths)?),
     })
-}
-
-fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, AttentionError> {
-    Err(AttentionError::Value { name, found: found.to_string(), wanted: wanted.to_string() })
 }
 
 fn copy_block(pool: &mut Tensor, copy: BlockCopy) {

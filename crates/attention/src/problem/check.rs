@@ -4,14 +4,6 @@ use super::{Batch, Sequence};
 use crate::{AttentionError, DType, TensorView};
 use std::ops::Range;
 
-pub(super) fn shape<T>(tensor: &'static str, found: &[usize], wanted: String) -> Result<T, AttentionError> {
-    Err(AttentionError::Shape { tensor, found: found.to_vec(), wanted })
-}
-
-pub(super) fn value<T>(name: &'static str, found: impl ToString, wanted: impl ToString) -> Result<T, AttentionError> {
-    Err(AttentionError::Value { name, found: found.to_string(), wanted: wanted.to_string() })
-}
-
 pub(super) fn dtypes(q: &TensorView, kv: [(&'static str, &TensorView); 2]) -> Result<(), AttentionError> {
     for (tensor, found) in kv.map(|(tensor, view)| (tensor, view.dtype())) {
         if found != q.dtype() {
@@ -45,10 +37,10 @@ pub(super) fn shapes(q: &TensorView, k: &TensorView, v: &TensorView, packed: boo
     }
     wanted[rank - 1] = q[rank - 1];
     if k != wanted {
-        return shape("k", k, format!("{wanted:?}, to fit q {q:?}"));
+        return AttentionError::shape("k", k, format!("{wanted:?}, to fit q {q:?}"));
     }
     if v[..rank - 1] != k[..rank - 1] {
-        return shape("v", v, format!("{:?} and any d_v, to fit k {k:?}", &k[..rank - 1]));
+        return AttentionError::shape("v", v, format!("{:?} and any d_v, to fit k {k:?}", &k[..rank - 1]));
     }
     groups("k", k, k[rank - 3], q[rank - 3])
 }
@@ -62,15 +54,15 @@ pub(super) fn tensor_shape(
     layout: &str,
 ) -> Result<(), AttentionError> {
     if found.len() != rank {
-        return shape(tensor, found, layout.into());
+        return AttentionError::shape(tensor, found, layout);
     }
     if found[heads_axis] == 0 || found[rank - 1] == 0 {
-        return shape(tensor, found, format!("{layout} with heads and channels of at least 1"));
+        return AttentionError::shape(tensor, found, format!("{layout} with heads and channels of at least 1"));
     }
     // A broadcast view can be larger than memory; every count and copy below this size stays in range.
     let elements = found.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
     if elements.is_none_or(|elements| elements > isize::MAX as usize / size_of::<f64>()) {
-        return shape(tensor, found, format!("{layout} with no more elements than memory can hold"));
+        return AttentionError::shape(tensor, found, format!("{layout} with no more elements than memory can hold"));
     }
     Ok(())
 }
@@ -83,7 +75,7 @@ pub(super) fn groups(
     heads: usize,
 ) -> Result<(), AttentionError> {
     if !heads.is_multiple_of(kv_heads) {
-        return shape(tensor, found, format!("a number of kv heads that divides q's {heads} heads"));
+        return AttentionError::shape(tensor, found, format!("a number of kv heads that divides q's {heads} heads"));
     }
     Ok(())
 }
@@ -102,13 +94,16 @@ pub(super) fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<
         Batch::KeyLens(k_lens) => {
             let (batch, kv_len) = (q.shape()[0], k.shape()[2]);
             if k_lens.len() != batch {
-                return shape("k_lens", &[k_lens.len()], format!("[{batch}]"));
+                return AttentionError::shape("k_lens", &[k_lens.len()], format!("[{batch}]"));
             }
             let within = |len: i32| usize::try_from(len).ok().filter(|&len| len <= kv_len);
             k_lens
                 .iter()
                 .map(|&len| {
-                    within(len).map_or_else(|| value("k_lens", len, format!("0 to {kv_len}")), |len| Ok(dense(len)))
+                    within(len).map_or_else(
+                        || AttentionError::value("k_lens", len, format!("0 to {kv_len}")),
+                        |len| Ok(dense(len)),
+                    )
                 })
                 .collect()
         }
@@ -116,11 +111,17 @@ pub(super) fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<
             let q = offsets("cu_seqlens_q", cu_seqlens_q, q.shape()[1])?;
             let k = offsets("cu_seqlens_k", cu_seqlens_k, k.shape()[1])?;
             if q.len() != k.len() {
-                return shape("cu_seqlens_k", &[k.len() + 1], format!("[{}] as cu_seqlens_q", q.len() + 1));
+                return AttentionError::shape(
+                    "cu_seqlens_k",
+                    &[k.len() + 1],
+                    format!("[{}] as cu_seqlens_q", q.len() + 1),
+                );
             }
             Ok(q.into_iter().zip(k).map(|(q, k)| Sequence { q, k }).collect())
         }
-        Batch::PackedQueries { .. } => value("batch", "packed queries alone", "offsets of k too, as k is not paged"),
+        Batch::PackedQueries { .. } => {
+            AttentionError::value("batch", "packed queries alone", "offsets of k too, as k is not paged")
+        }
     }
 }
 
@@ -132,11 +133,15 @@ pub(super) fn offsets(
 ) -> Result<Vec<Range<usize>>, AttentionError> {
     if cu_seqlens.first() != Some(&0) {
         let found = cu_seqlens.first().map_or("no entry".into(), |first| format!("{first} first"));
-        return value(name, found, "0 first");
+        return AttentionError::value(name, found, "0 first");
     }
     let range = |pair: &[i32]| match (usize::try_from(pair[0]), usize::try_from(pair[1])) {
         (Ok(start), Ok(end)) if start <= end && end <= total => Ok(start..end),
-        _ => value(name, format!("{} then {}", pair[0], pair[1]), format!("offsets that do not fall, up to {total}")),
+        _ => AttentionError::value(
+            name,
+            format!("{} then {}", pair[0], pair[1]),
+            format!("offsets that do not fall, up to {total}"),
+        ),
     };
     cu_seqlens.windows(2).map(range).collect()
 }

@@ -1,6 +1,6 @@
 //! Whether pools, block table and lengths fit each other and q.
 
-use super::check::{groups, offsets, shape, tensor_shape, value};
+use super::check::{groups, offsets, tensor_shape};
 use super::{Batch, Sequence};
 use crate::{AttentionError, TensorView};
 use ndarray::ArrayView2;
@@ -18,13 +18,13 @@ pub(super) fn shapes(
     tensor_shape("v_pool", v_pool.shape(), 4, 2, "[pages, page, kv_heads, d_v]")?;
     let (q, k, v) = (q.shape(), k_pool.shape(), v_pool.shape());
     if k[3] != q[rank - 1] {
-        return shape("k_pool", k, format!("{} channels, to fit q {q:?}", q[rank - 1]));
+        return AttentionError::shape("k_pool", k, format!("{} channels, to fit q {q:?}", q[rank - 1]));
     }
     if v[..3] != k[..3] {
-        return shape("v_pool", v, format!("{:?} and any d_v, to fit k_pool {k:?}", &k[..3]));
+        return AttentionError::shape("v_pool", v, format!("{:?} and any d_v, to fit k_pool {k:?}", &k[..3]));
     }
     if k[1] == 0 {
-        return shape("k_pool", k, "pages of at least 1 slot".into());
+        return AttentionError::shape("k_pool", k, "pages of at least 1 slot");
     }
     groups("k_pool", k, k[2], q[rank - 3])
 }
@@ -42,20 +42,28 @@ pub(super) fn sequences(
     let batches = if table.nrows() == seq_lens.len() {
         seq_lens.len()
     } else {
-        return shape("seq_lens", &[seq_lens.len()], format!("[{}], as block_table has rows", table.nrows()));
+        return AttentionError::shape(
+            "seq_lens",
+            &[seq_lens.len()],
+            format!("[{}], as block_table has rows", table.nrows()),
+        );
     };
     let q_rows: Vec<Range<usize>> = match batch {
         Batch::Dense if q.shape()[0] != batches => {
-            return shape("seq_lens", &[batches], format!("[{}], the batch of q", q.shape()[0]));
+            return AttentionError::shape("seq_lens", &[batches], format!("[{}], the batch of q", q.shape()[0]));
         }
         Batch::Dense => vec![0..q.shape()[2]; batches],
         Batch::PackedQueries { cu_seqlens_q } => offsets("cu_seqlens_q", cu_seqlens_q, q.shape()[1])?,
         Batch::KeyLens(_) | Batch::Packed { .. } => {
-            return value("batch", "lengths of k", "none: paged keys have their lengths in seq_lens");
+            return AttentionError::value("batch", "lengths of k", "none: paged keys have their lengths in seq_lens");
         }
     };
     if q_rows.len() != batches {
-        return shape("seq_lens", &[batches], format!("[{}], the sequences of cu_seqlens_q", q_rows.len()));
+        return AttentionError::shape(
+            "seq_lens",
+            &[batches],
+            format!("[{}], the sequences of cu_seqlens_q", q_rows.len()),
+        );
     }
     // Pages that stand in a table more than once can make a sequence larger than the pool, and than memory.
     let most = isize::MAX as usize / size_of::<f64>() / channels;
@@ -64,14 +72,14 @@ pub(super) fn sequences(
     for ((q, &len), entries) in q_rows.into_iter().zip(seq_lens).zip(table.rows()) {
         let Some(len) = usize::try_from(len).ok().filter(|&len| len <= longest) else {
             let columns = table.ncols();
-            return value("seq_lens", len, format!("0 to {longest}, {columns} pages of {page} slots"));
+            return AttentionError::value("seq_lens", len, format!("0 to {longest}, {columns} pages of {page} slots"));
         };
         let used = entries.iter().take(len.div_ceil(page)).enumerate();
         if let Some((column, entry)) =
             used.into_iter().find(|(_, entry)| !usize::try_from(**entry).is_ok_and(|id| id < pages))
         {
             let found = format!("{entry} in column {column} of sequence {}", sequences.len());
-            return value("block_table", found, format!("the number of one of {pages} pages"));
+            return AttentionError::value("block_table", found, format!("the number of one of {pages} pages"));
         }
         sequences.push(Sequence { q, k: 0..len });
     }
