@@ -3,8 +3,9 @@
 use attention::oracle::truth;
 use attention::{Batch, Kv, Mask, Options, Problem};
 use fa2::{Fa2Simd, Simd};
-use ladder::forms::{self, FORMS};
+use ladder::forms;
 use ladder::registry::{self, ORACLE, RUNGS, Settings};
+use mla::Form;
 use ndarray::Axis;
 use paged::PagedSimd;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,8 @@ fn every_rung_for_latents_conforms() {
 #[test]
 fn every_form_of_the_layer_conforms() {
     let pack = pack();
-    for (name, form) in FORMS {
+    for form in Form::ALL {
+        let name = form.name();
         let mut layers = Vec::new();
         for case in pack.cases() {
             let report = pack.run_layer(case, &|problem| forms::run(form, problem)).unwrap();
@@ -112,7 +114,7 @@ fn small_errors_of_a_layer_are_caught_in_every_case() {
         for name in ["c_kv", "k_rope", "q_lat", "lse", "o_lat", "o", "out"] {
             for missing in [false, true] {
                 let report = pack.run_layer(case, &|problem| {
-                    let mut outcome = forms::run(mla::Form::Absorbed, problem)?;
+                    let mut outcome = forms::run(Form::Absorbed, problem)?;
                     let result = outcome.remove(name);
                     if let (false, Some(mut result)) = (missing, result) {
                         last(&mut result, |x| x + 2.0 * case.tol.of(name));

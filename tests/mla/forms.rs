@@ -10,8 +10,6 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use testkit::{alone, worst_element};
 
-const FORMS: [Form; 3] = [Form::Naive, Form::Fused, Form::Absorbed];
-
 fn layer<P: Pairing>(case: &Case, owned: &Owned) -> Layer<P> {
     let rope = Rope::new(case.dims.d_rope, THETA).unwrap();
     Layer::new(case.dims, &owned.weights(), rope, case.yarn).unwrap()
@@ -108,7 +106,7 @@ fn chunks() -> impl Strategy<Value = Vec<usize>> {
 
 /// Each of the three, or a mixture on one cache.
 fn any_forms() -> impl Strategy<Value = Vec<Form>> {
-    prop_oneof![3 => select(FORMS.to_vec()).prop_map(|form| vec![form]), 1 => Just(FORMS.to_vec())]
+    prop_oneof![3 => select(Form::ALL.to_vec()).prop_map(|form| vec![form]), 1 => Just(Form::ALL.to_vec())]
 }
 
 proptest! {
@@ -193,7 +191,7 @@ fn long_decoding_is_split_alike() {
     let all = Cache::from_parts(&f32(&truth.c_kv).view(), &f32(&truth.k_rope).view()).unwrap();
     let h = owned.h.view();
     let [naive, fused, absorbed] =
-        FORMS.map(|form| layer.forward(form, &h.rows(5000..5001), &mut all.clone()).unwrap().heads);
+        Form::ALL.map(|form| layer.forward(form, &h.rows(5000..5001), &mut all.clone()).unwrap().heads);
     assert_eq!((bits(&naive.o), bits(&naive.lse)), (bits(&fused.o), bits(&fused.lse)));
     for heads in [naive, absorbed] {
         for ((head, _, channel), &o) in heads.o.indexed_iter() {
@@ -213,7 +211,7 @@ fn no_form_loses_more_digits_of_a_small_type() {
             let case = Case { dims, dtype, seed, tokens: 40, ..Case::plain() };
             let owned = case.build();
             let (layer, truth) = (layer::<Interleaved>(&case, &owned), truth(&case, &owned, Pairs::Neighbours));
-            let errors = FORMS.map(|form| {
+            let errors = Form::ALL.map(|form| {
                 let found = run(&layer, &owned.h, &[form], &[40]);
                 let worst = |found: ArrayD<f64>, truth: ArrayViewD<f64>| {
                     found.iter().zip(truth).fold(0f64, |max, (a, b)| max.max((a - b).abs()))

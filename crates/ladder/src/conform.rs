@@ -6,8 +6,9 @@ use anyhow::{Result, bail, ensure};
 use attention::oracle;
 use comfy_table::{Cell, Color};
 use indicatif::{ProgressBar, ProgressStyle};
-use ladder::forms::{self, FORMS};
+use ladder::forms;
 use ladder::registry::{self, ORACLE, RUNGS, Settings};
+use mla::Form;
 use serde_json::json;
 use testkit::pack::{Case, CaseReport, Outcome, Pack, Status, run_on_canaries};
 
@@ -42,7 +43,7 @@ fn contestants(args: &ConformArgs) -> Vec<&'static str> {
 
 /// Everyone who can run a case: the oracle, the rungs, and the forms that are no rungs too.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    let forms = FORMS.iter().map(|(form, _)| *form).filter(|form| registry::rung(form).is_none());
+    let forms = Form::ALL.map(Form::name).into_iter().filter(|form| registry::rung(form).is_none());
     [ORACLE].into_iter().chain(RUNGS.iter().map(|rung| rung.name)).chain(forms)
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 fn run_case(pack: &Pack, case: &Case, contestants: &[&str], settings: Settings) -> Result<Vec<CaseReport>> {
     let mut reports = Vec::new();
     for name in contestants {
-        let form = FORMS.iter().find(|(form, _)| form == name).map(|(_, form)| *form);
+        let form = Form::ALL.into_iter().find(|form| form.name() == *name);
         let report = match (form, registry::attention(name, settings)) {
             (Some(form), rung) if case.family == "mla" || rung.is_none() => {
                 pack.run_layer(case, &|problem| forms::run(form, problem))

@@ -5,10 +5,6 @@ use mla::{Cache, Dims, Form, Interleaved, Latent, Layer, Norms, Rope, Weights};
 use ndarray::{Array, ArrayD, ArrayViewD, Axis, Dimension, concatenate, stack};
 use testkit::pack::{LayerOutcome, LayerProblem};
 
-/// The forms by name. One of them is also the name of the rung that it uses.
-pub const FORMS: [(&str, Form); 3] =
-    [("mla-naive", Form::Naive), ("mla-fused", Form::Fused), ("mla-absorbed", Form::Absorbed)];
-
 /// Runs a layer's case sequence by sequence, its tokens all at once or, if it has steps, one by one.
 ///
 /// # Errors

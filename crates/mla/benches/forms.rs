@@ -100,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn row(form: Form, q_len: usize, threads: usize, ms: f64, flops: f64) -> Row {
     let digits = |x: f64| format!("{x:.4e}").parse().unwrap_or(x);
     Row {
-        who: format!("mla-{}", format!("{form:?}").to_lowercase()),
+        who: form.name().into(),
         dtype: DType::F32.to_string(),
         head_dim: DIMS.d_qk(),
         mask: Mask::Causal.to_string(),

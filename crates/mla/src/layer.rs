@@ -23,10 +23,24 @@ pub enum Form {
     Absorbed,
 }
 
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 3] = [Form::Naive, Form::Fused, Form::Absorbed];
+
+    /// Its name in packs, results and on the command line. One of them is also the name of the rung that it uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Naive => "mla-naive",
+            Form::Fused => "mla-fused",
+            Form::Absorbed => "mla-absorbed",
+        }
+    }
+}
+
 /// Multi-head latent attention with weights whose RoPE turns pairs `P`.
 ///
-/// What is computed is f32, and [`project`]ions are summed in f64; what is stored, be it the cache, queries, keys, values or a result, is rounded once to the
-/// layer's type.
+/// What is computed is f32, and [`project`]ions are summed in f64; what is stored, be it the cache, queries, keys, values or
+/// a result, is rounded once to the layer's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer<P> {
     dims: Dims,
