@@ -1,0 +1,160 @@
+//! A GPU of NVIDIA, through its driver.
+//!
+//! Every call makes the device's primary context current on the calling thread, as the CUDA runtime does: libraries of one
+//! process share it. Memory is moved by calls that wait for all that the device has to do, before and after: whoever reads
+//! what a kernel wrote needs no stream for it, and a launch finds what was written before. Handles can go to any thread.
+
+// The library is C.
+#![allow(unsafe_code)]
+
+mod driver;
+mod graph;
+mod launch;
+mod memory;
+mod module;
+mod stream;
+mod tensor_map;
+
+pub use graph::Graph;
+pub use launch::{Arg, LaunchShape};
+pub use memory::Buffer;
+pub use module::{Image, Kernel, Module, Resources};
+pub use stream::{Event, Stream};
+pub use tensor_map::{Element, Swizzle, TensorMap, Tiling};
+
+use crate::DeviceError;
+use crate::attributes::Attributes;
+use cudarc::driver::sys;
+use driver::{Handle, call};
+use std::ffi::c_char;
+use std::sync::Arc;
+
+/// How many devices the driver shows. No context is created. See [`cuda_devices`](crate::cuda_devices).
+pub(crate) fn count() -> Result<usize, DeviceError> {
+    driver::driver()?;
+    let mut count = 0;
+    // SAFETY: the driver writes one number.
+    unsafe { call!(cuDeviceGetCount(&mut count)) }?;
+    usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(driver::no_device)
+}
+
+/// Name and attributes of every device, without a context.
+///
+/// # Errors
+/// As [`cuda_devices`](crate::cuda_devices).
+pub fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
+    (0..count()?).map(|ordinal| describe(get(ordinal)?)).collect()
+}
+
+/// A device with its primary context. A clone is the same device.
+#[derive(Clone, Debug)]
+pub struct Gpu(Arc<Context>);
+
+#[derive(Debug)]
+struct Context {
+    device: sys::CUdevice,
+    context: Handle<sys::CUctx_st>,
+    name: String,
+    attributes: Attributes,
+}
+
+impl Gpu {
+    pub(crate) fn new(ordinal: usize) -> Result<Self, DeviceError> {
+        let count = count()?;
+        if ordinal >= count {
+            return Err(DeviceError::value(
+                "device",
+                ordinal,
+                format!("less than {count}, the devices that CUDA shows"),
+            ));
+        }
+        let device = get(ordinal)?;
+        let (name, attributes) = describe(device)?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the device comes from the driver, which writes one handle. It is released once, in `drop`.
+        unsafe { call!(cuDevicePrimaryCtxRetain(&mut context, device)) }?;
+        Ok(Gpu(Arc::new(Context { device, context: Handle(context), name, attributes })))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn attributes(&self) -> &Attributes {
+        &self.0.attributes
+    }
+
+    pub(crate) fn memory_free(&self) -> Result<usize, DeviceError> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the driver writes two numbers.
+        unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok(free)
+    }
+
+    /// Makes the context current on this thread.
+    fn bind(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context is retained as long as this value lives.
+        unsafe { call!(cuCtxSetCurrent(self.0.context.0)) }
+    }
+
+    /// Makes the context current and waits for all work of the device.
+    fn idle(&self) -> Result<(), DeviceError> {
+        self.bind()?;
+        // SAFETY: it takes no argument.
+        unsafe { call!(cuCtxSynchronize()) }
+    }
+}
+
+impl PartialEq for Gpu {
+    /// Whether both are the same device: a process has one primary context on each.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.device == other.0.device
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: `new` retained it, and everything made in it holds this value and is gone. A failure leaves nothing to do.
+        let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
+    }
+}
+
+fn get(ordinal: usize) -> Result<sys::CUdevice, DeviceError> {
+    let mut device = 0;
+    // SAFETY: the driver writes one number, and refuses an ordinal that it does not know.
+    unsafe { call!(cuDeviceGet(&mut device, ordinal as i32)) }?;
+    Ok(device)
+}
+
+fn describe(device: sys::CUdevice) -> Result<(String, Attributes), DeviceError> {
+    use sys::CUdevice_attribute_enum as Of;
+    let number = |of| {
+        let mut value = 0;
+        // SAFETY: the device comes from the driver, which writes one number.
+        unsafe { call!(cuDeviceGetAttribute(&mut value, of, device)) }?;
+        Ok::<u32, DeviceError>(value.max(0) as u32)
+    };
+    let mut name = [0u8; 256];
+    // SAFETY: the driver writes at most the length given, with a 0 at the end; the last byte stays 0.
+    unsafe { call!(cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as i32 - 1, device)) }?;
+    let mut memory_bytes = 0;
+    // SAFETY: the driver writes one number.
+    unsafe { call!(cuDeviceTotalMem_v2(&mut memory_bytes, device)) }?;
+    let attributes = Attributes {
+        compute_capability: (
+            number(Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            number(Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: number(Of::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        threads_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        shared_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+        registers_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+        l2_bytes: number(Of::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
+        memory_bytes,
+        driver: driver::driver()?,
+    };
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok((String::from_utf8_lossy(&name[..end]).into_owned(), attributes))
+}

@@ -1,0 +1,101 @@
+//! Streams, and events on them.
+
+use super::Gpu;
+use super::driver::{Handle, call};
+use crate::DeviceError;
+use cudarc::driver::sys;
+
+/// A queue of work: what is put into one runs in order, what is put into several may run at once. Dropped, it still finishes
+/// what it was given.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) gpu: Gpu,
+    pub(super) stream: Handle<sys::CUstream_st>,
+}
+
+/// A point in a stream, with its time.
+#[derive(Debug)]
+pub struct Event {
+    gpu: Gpu,
+    event: Handle<sys::CUevent_st>,
+}
+
+impl Gpu {
+    pub(crate) fn stream(&self) -> Result<Stream, DeviceError> {
+        self.bind()?;
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the driver writes one handle. It is destroyed once, in `drop`.
+        unsafe { call!(cuStreamCreate(&mut stream, flags)) }?;
+        Ok(Stream { gpu: self.clone(), stream: Handle(stream) })
+    }
+}
+
+impl Stream {
+    /// Waits until all that it was given is done.
+    ///
+    /// # Errors
+    /// The driver fails: what a kernel did wrong shows here.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.gpu.bind()?;
+        // SAFETY: the stream is live.
+        unsafe { call!(cuStreamSynchronize(self.stream.0)) }
+    }
+
+    /// Marks the point that it has reached when all that it was given so far is done.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn record(&self) -> Result<Event, DeviceError> {
+        self.gpu.bind()?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the driver writes one handle. It is destroyed once, in `drop`.
+        unsafe { call!(cuEventCreate(&mut event, sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32)) }?;
+        let event = Event { gpu: self.gpu.clone(), event: Handle(event) };
+        // SAFETY: both are live, and of this context.
+        unsafe { call!(cuEventRecord(event.event.0, self.stream.0)) }?;
+        Ok(event)
+    }
+
+    /// Lets what it is given from now on wait for an event, of any stream.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        self.gpu.bind()?;
+        // SAFETY: both are live.
+        unsafe { call!(cuStreamWaitEvent(self.stream.0, event.event.0, 0)) }
+    }
+}
+
+impl Event {
+    /// Waits for this event, and says how many milliseconds it came after an earlier one; the clock ticks every half
+    /// microsecond.
+    ///
+    /// # Errors
+    /// The driver fails: they are of two devices, or recorded in a capture; or over what a kernel did wrong.
+    pub fn elapsed_ms(&self, since: &Event) -> Result<f32, DeviceError> {
+        self.gpu.bind()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are live, and the driver writes one number.
+        unsafe {
+            call!(cuEventSynchronize(self.event.0))?;
+            call!(cuEventElapsedTime(&mut milliseconds, since.event.0, self.event.0))?;
+        }
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: `stream` has made it. A failure leaves nothing to do.
+        let _ = self.gpu.bind().and_then(|()| unsafe { call!(cuStreamDestroy_v2(self.stream.0)) });
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: `record` has made it. A failure leaves nothing to do.
+        let _ = self.gpu.bind().and_then(|()| unsafe { call!(cuEventDestroy_v2(self.event.0)) });
+    }
+}

@@ -1,0 +1,188 @@
+//! One interface to a GPU: memory, modules, launches, streams, graphs, and how a kernel's source gets there.
+//!
+//! A rung on the GPU should read as its algorithm, and what a driver wants of a program stand in one place. That place is here.
+//! [`Device`] is small and safe but for one call, the [launch](Kernel::launch) of a kernel, whose arguments nothing can check.
+//!
+//! - **Nothing of CUDA is needed to build, link or start.** The driver (NVIDIA's 525 or newer, which is CUDA 12.0) and the
+//!   compiler [NVRTC](nvrtc) are looked for when they are asked for; what is missing is an [error](DeviceError) that says so.
+//! - **Kernels are the files of the folder `kernels`**, which are in the program. A [`Variant`] is one way to compile one of
+//!   them. [`Device::compile`] compiles it with NVRTC for the device at hand and keeps the result on disk, in the folder
+//!   `flash-ladder` of the user's cache folder. Where NVRTC is missing, the [prebuilt] PTX does, which the driver compiles.
+//! - **Memory moves by calls that wait.** [`Buffer::read`] waits for all work of the device, so that no order of streams can be
+//!   wrong; nothing is copied while a kernel runs. Kernels on one stream run in order.
+//!
+//! It does not choose tiles or grids, plan a workspace, or pool memory: each rung does what its algorithm needs.
+//!
+//! ```
+//! use device::{Arg, Device, DeviceError, Image, LaunchShape};
+//!
+//! fn run(device: &Device, doubling: &Image) -> Result<Vec<f32>, DeviceError> {
+//!     let numbers = device.upload(&[1.0f32, 2.0, 3.0])?;
+//!     let kernel = device.load(doubling)?.kernel("doubling")?;
+//!     let stream = device.stream()?;
+//!     let shape = LaunchShape { grid: [1, 1, 1], block: [32, 1, 1], cluster: [1, 1, 1], shared_bytes: 0 };
+//!     // SAFETY: the kernel takes an address and a count, and doubles that many numbers from there on.
+//!     unsafe { kernel.launch(&stream, shape, &[Arg::U64(numbers.address()), Arg::U32(3)])? };
+//!     numbers.to_vec()
+//! }
+//!
+//! match device::cuda_devices() {
+//!     Ok(count) => println!("{count} devices"),
+//!     Err(missing) => println!("{missing}"),
+//! }
+//! ```
+
+mod attributes;
+mod cache;
+pub mod cuda;
+mod elf;
+mod error;
+pub mod nvrtc;
+pub mod occupancy;
+pub mod prebuilt;
+mod variant;
+
+pub use attributes::Attributes;
+pub use cuda::{
+    Arg, Buffer, Element, Event, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
+    Tiling,
+};
+pub use error::DeviceError;
+pub use variant::{Source, Variant, file};
+
+use bytemuck::NoUninit;
+use nvrtc::Nvrtc;
+
+/// A device that runs kernels. A clone is the same device; any thread may use it.
+///
+/// A simulated device, which runs the PTX on the CPU, will be a second arm.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Device {
+    /// A GPU of NVIDIA.
+    Cuda(cuda::Gpu),
+}
+
+/// How many devices CUDA shows, at least 1. Creates no context on any.
+///
+/// # Errors
+/// There is no driver, it is too old, or it shows no device: one sentence says which.
+pub fn cuda_devices() -> Result<usize, DeviceError> {
+    cuda::count()
+}
+
+impl Device {
+    /// The device of that number, as CUDA counts them from 0.
+    ///
+    /// # Errors
+    /// As [`cuda_devices`]; there is none of that number; the driver fails.
+    pub fn cuda(ordinal: usize) -> Result<Device, DeviceError> {
+        cuda::Gpu::new(ordinal).map(Device::Cuda)
+    }
+
+    fn gpu(&self) -> &cuda::Gpu {
+        let Device::Cuda(gpu) = self;
+        gpu
+    }
+
+    /// Its name, "NVIDIA H200".
+    pub fn name(&self) -> &str {
+        self.gpu().name()
+    }
+
+    /// What it is.
+    pub fn attributes(&self) -> &Attributes {
+        self.gpu().attributes()
+    }
+
+    /// Bytes of its memory that are free, for all programs that use it.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn memory_free(&self) -> Result<usize, DeviceError> {
+        self.gpu().memory_free()
+    }
+
+    /// Memory of that many bytes, none of them set; there may be none.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`] if it is not to be had; the driver fails.
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.gpu().alloc(bytes)
+    }
+
+    /// Memory that holds these elements.
+    ///
+    /// # Errors
+    /// As [`alloc`](Device::alloc).
+    pub fn upload<T: NoUninit>(&self, data: &[T]) -> Result<Buffer, DeviceError> {
+        self.gpu().upload(data)
+    }
+
+    /// A new stream.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn stream(&self) -> Result<Stream, DeviceError> {
+        self.gpu().stream()
+    }
+
+    /// Loads compiled kernels.
+    ///
+    /// # Errors
+    /// The image is broken, or not for this device; PTX does not assemble.
+    pub fn load(&self, image: &Image) -> Result<Module, DeviceError> {
+        self.gpu().load(image)
+    }
+
+    /// Loads a variant, compiled for this device by NVRTC, or from a cache on disk of what NVRTC made before; or else its
+    /// prebuilt PTX. That is taken too where NVRTC is of a newer major version of CUDA than the driver, which could not load
+    /// what it makes; where it does not know the device; and where the headers are missing.
+    ///
+    /// # Errors
+    /// The variant is not for this device; its source does not compile; there is neither NVRTC nor prebuilt PTX.
+    pub fn compile(&self, variant: &Variant) -> Result<Module, DeviceError> {
+        let attributes = self.attributes();
+        let arch = variant.arch_on(attributes.compute_capability)?;
+        let image = match usable(&arch, attributes.driver) {
+            Ok(nvrtc) => Image::Cubin(cubin(nvrtc, &variant.source()?, &arch)?),
+            Err(why) => Image::Ptx(prebuilt::ptx(variant).map_err(|error| neither(&error, &why))?.into()),
+        };
+        self.load(&image)
+    }
+
+    /// A tensor map, for a kernel's argument.
+    ///
+    /// # Errors
+    /// The device is older than Hopper; a length, stride or side is out of range.
+    pub fn tensor_map(&self, tiling: &Tiling) -> Result<TensorMap, DeviceError> {
+        self.gpu().tensor_map(tiling)
+    }
+}
+
+/// The NVRTC of this machine, if a driver can load what it makes for an architecture.
+fn usable(arch: &str, driver: u32) -> Result<&'static Nvrtc, DeviceError> {
+    let nvrtc = Nvrtc::find()?;
+    nvrtc.include()?;
+    let (major, minor) = nvrtc.version();
+    let why = if major > driver / 1000 {
+        format!("found version {major}.{minor}, wanted one that a driver of CUDA {} can load from", driver / 1000)
+    } else if !nvrtc.knows(arch) {
+        format!("found version {major}.{minor}, wanted one that knows {arch}")
+    } else {
+        return Ok(nvrtc);
+    };
+    Err(DeviceError::Missing { what: "NVRTC", why })
+}
+
+/// Machine code for an architecture, from the cache if it is there.
+fn cubin(nvrtc: &Nvrtc, source: &Source, arch: &str) -> Result<Vec<u8>, DeviceError> {
+    let (major, minor) = nvrtc.version();
+    let mut options = nvrtc::cubin_options(arch);
+    options.push(format!("NVRTC {major}.{minor}"));
+    cache::get(cache::folder().as_deref(), &source.hash(&options), || Ok(nvrtc.cubin(source, arch)?.code))
+}
+
+fn neither(prebuilt: &DeviceError, nvrtc: &DeviceError) -> DeviceError {
+    DeviceError::Missing { what: "compiled kernels", why: format!("{prebuilt}; {nvrtc}") }
+}

@@ -1,0 +1,138 @@
+//! NVRTC, NVIDIA's compiler as a library: found, loaded and asked to compile.
+//!
+//! It is opened here by its path, not through cudarc, which looks for names alone, knows no folder of a Python environment,
+//! and panics where the library or a function of it is not there. No GPU and no driver is needed.
+
+mod find;
+mod library;
+
+use crate::{DeviceError, Source};
+use library::Library;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// What to install where NVRTC, or headers that kernels include, are missing.
+pub const INSTALL: &str = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt";
+
+/// The compiler, loaded, with the folder of CUDA's headers.
+#[derive(Debug)]
+pub struct Nvrtc {
+    library: Library,
+    path: PathBuf,
+    version: (u32, u32),
+    include: Option<PathBuf>,
+}
+
+/// What came of a compilation.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The PTX as text, or the cubin.
+    pub code: Vec<u8>,
+    /// The compiler's words; of a cubin, its assembler's report of what each kernel takes, too.
+    pub log: String,
+}
+
+/// Which library was found, with its version.
+///
+/// # Errors
+/// As [`Nvrtc::find`].
+pub fn available() -> Result<String, DeviceError> {
+    let nvrtc = Nvrtc::find()?;
+    let (major, minor) = nvrtc.version();
+    Ok(format!("{major}.{minor}, {}", nvrtc.path().display()))
+}
+
+impl Nvrtc {
+    /// The compiler of this machine; looks once in the life of the process. It is taken from the folder that
+    /// `FLASH_LADDER_NVRTC` names, if it names one; or else from the first of these that has one: the Python environment that
+    /// `VIRTUAL_ENV` names, the folders of `LD_LIBRARY_PATH` (`PATH` on Windows), `CUDA_HOME`, `CUDA_PATH`, and the folders
+    /// where systems keep libraries.
+    ///
+    /// # Errors
+    /// None is found, or none that works; with what to install.
+    pub fn find() -> Result<&'static Nvrtc, DeviceError> {
+        static FOUND: OnceLock<Result<Nvrtc, DeviceError>> = OnceLock::new();
+        FOUND.get_or_init(|| Nvrtc::open(&find::folders(|name| std::env::var_os(name)))).as_ref().map_err(Clone::clone)
+    }
+
+    /// The compiler in the first of these folders that has one that works.
+    ///
+    /// # Errors
+    /// None has; with what to install.
+    pub fn open(folders: &[PathBuf]) -> Result<Nvrtc, DeviceError> {
+        let mut failed = None;
+        for path in folders.iter().flat_map(|folder| find::libraries(folder, "nvrtc")) {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let builtins = find::libraries(folder, "nvrtc-builtins");
+            match Library::open(&path, &builtins) {
+                Ok((library, version)) => {
+                    return Ok(Nvrtc { library, version, include: find::include(folder), path });
+                }
+                Err(why) => failed = failed.or(Some(format!("found {}, which does not work: {why}", path.display()))),
+            }
+        }
+        let why = failed.unwrap_or_else(|| "found no library of it".into());
+        Err(DeviceError::Missing { what: "NVRTC", why: format!("{why}; {INSTALL} (or a CUDA toolkit) brings it") })
+    }
+
+    /// Where the library is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Major and minor number of its CUDA version.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// The folder with `cuda_fp16.h` and what it includes.
+    ///
+    /// # Errors
+    /// There is none where this library's headers would be; with what to install.
+    pub fn include(&self) -> Result<&Path, DeviceError> {
+        self.include.as_deref().ok_or_else(|| DeviceError::Missing {
+            what: "CUDA headers",
+            why: format!("found no cuda_fp16.h for {}; {INSTALL} (or a CUDA toolkit) brings it", self.path.display()),
+        })
+    }
+
+    /// Whether it can make machine code for an architecture, "sm_90".
+    pub fn knows(&self, arch: &str) -> bool {
+        let number = arch.trim_start_matches("sm_").trim_end_matches('a');
+        number.parse().is_ok_and(|number| self.library.architectures().is_ok_and(|known| known.contains(&number)))
+    }
+
+    /// Compiles to PTX for a least architecture. The text has no path and no date in it: the same source gives the same bytes.
+    ///
+    /// # Errors
+    /// The source does not compile; there are no headers.
+    pub fn ptx(&self, source: &Source, arch: &str) -> Result<Compiled, DeviceError> {
+        self.compile(source, ptx_options(arch), library::Kind::Ptx)
+    }
+
+    /// Compiles to machine code for an architecture, with the lines of the source for a profiler.
+    ///
+    /// # Errors
+    /// The source does not compile; there are no headers.
+    pub fn cubin(&self, source: &Source, arch: &str) -> Result<Compiled, DeviceError> {
+        self.compile(source, cubin_options(arch), library::Kind::Cubin)
+    }
+
+    fn compile(&self, source: &Source, mut options: Vec<String>, kind: library::Kind) -> Result<Compiled, DeviceError> {
+        // Toolkits of CUDA 13 keep C++'s own headers in a folder of their own.
+        let include = self.include()?;
+        options.extend([include.to_path_buf(), include.join("cccl")].map(|folder| format!("-I{}", folder.display())));
+        options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        self.library.compile(source, &options, kind)
+    }
+}
+
+/// The options that decide what PTX is made; those of [folders and macros](Nvrtc::ptx) come beside them.
+pub(crate) fn ptx_options(arch: &str) -> Vec<String> {
+    vec!["--std=c++17".into(), format!("--gpu-architecture={}", arch.replace("sm_", "compute_"))]
+}
+
+/// The options that decide what cubin is made.
+pub(crate) fn cubin_options(arch: &str) -> Vec<String> {
+    vec!["--std=c++17".into(), format!("--gpu-architecture={arch}"), "-lineinfo".into(), "--ptxas-options=-v".into()]
+}

@@ -1,0 +1,1 @@
+//! How many blocks a multiprocessor holds at once, by the published rules.

@@ -1,0 +1,42 @@
+//! PTX that is compiled already, for machines with a driver alone.
+//!
+//! Its first lines carry the hash of all that it was compiled from. A file whose hash is another is refused, so that no kernel
+//! runs that is not the one to be read.
+
+use crate::nvrtc::ptx_options;
+use crate::{DeviceError, Variant, variant};
+
+/// The version of PTX that a file says it is of: 8.0 has all that is used, and drivers from 525 (CUDA 12.0) on take it. They
+/// refuse a file of a version that is newer than they are, which is what a compiler writes, whatever it uses.
+const VERSION: &str = ".version 8.0";
+
+/// The prebuilt PTX of a variant.
+///
+/// # Errors
+/// There is none, or it was compiled from other sources than those that are here.
+pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
+    let refuse = |why| DeviceError::Prebuilt { file: variant.ptx_name(), why };
+    let text = variant::file(&format!("prebuilt/{}", variant.ptx_name())).ok_or_else(|| refuse("not there"))?;
+    if text.starts_with(&head(variant)?) {
+        Ok(text)
+    } else {
+        Err(refuse("its sources have changed since it was compiled"))
+    }
+}
+
+/// A prebuilt file, of the PTX that [NVRTC](crate::nvrtc::Nvrtc::ptx) makes of the variant for its own architecture.
+///
+/// # Errors
+/// The folder `kernels` has no such file.
+pub fn text(variant: &Variant, ptx: &[u8]) -> Result<String, DeviceError> {
+    let ptx = String::from_utf8_lossy(ptx);
+    let lines = ptx.lines().map(|line| if line.starts_with(".version ") { VERSION } else { line });
+    let body: Vec<&str> = lines.collect();
+    Ok(format!("{}{}\n", head(variant)?, body.join("\n").trim_end()))
+}
+
+/// The first lines.
+fn head(variant: &Variant) -> Result<String, DeviceError> {
+    let hash = variant.source()?.hash(&ptx_options(variant.arch));
+    Ok(format!("// {}\n// sources {hash}\n", variant.ptx_name()))
+}
