@@ -3,10 +3,11 @@
 use crate::DType;
 use thiserror::Error;
 
-/// Why a problem or an output was refused. Every error comes before any work is done, but for [`Memory`] where a rung
-/// finds none for an intermediate: other heads may have been written then.
+/// Why a problem or an output was refused. Every error comes before any work is done, but for two: where a rung finds no
+/// [`Memory`] for an intermediate, other heads may have been written; and a [`Device`] may fail at any time.
 ///
 /// [`Memory`]: AttentionError::Memory
+/// [`Device`]: AttentionError::Device
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AttentionError {
     /// A tensor has the wrong rank or lengths.
@@ -54,6 +55,14 @@ pub enum AttentionError {
         what: &'static str,
         /// How much was asked for.
         bytes: u128,
+    },
+    /// The device on which a rung runs failed.
+    #[error("{rung}: {what}")]
+    Device {
+        /// The rung's name.
+        rung: &'static str,
+        /// What the device said.
+        what: String,
     },
 }
 

@@ -47,7 +47,7 @@ mod problem;
 mod rung;
 mod tensor;
 
-pub use dtype::{DType, E4m3};
+pub use dtype::{DType, E4m3, Element};
 pub use error::AttentionError;
 pub use head::{Head, accumulate, sink_factor, weight};
 pub use kv_rows::{KvRows, Pages};

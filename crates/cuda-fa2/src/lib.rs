@@ -1,0 +1,38 @@
+//! The rungs of chapter 5: the algorithms of chapters 1, 3 and 4 as CUDA kernels.
+//!
+//! | rung | kernel file | what a block of threads does |
+//! |---|---|---|
+//! | `cuda-naive` | `05_naive.cu` | a tile of S, some rows of P, a tile of O: three kernels, S and P in device memory |
+//! | `cuda-fa1` | `05_fa1.cu` | one head; O, l and m of its rows go through device memory at every tile of keys |
+//! | `cuda-fa2-simt` | `05_fa2_simt.cu` | one tile of rows of one head, in registers from the first key to the last |
+//!
+//! A call has two halves. [`CudaRung::plan`] looks at shapes and options on the host: which variants of which kernels, tiles,
+//! grids, the workspace. [`CudaRung::launch`] puts the kernels into a stream, for tensors that lie on the device.
+//! [`Attention::forward_into`] is both between an upload and a download: whoever measures or has data on the device calls the
+//! halves.
+//!
+//! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
+//! before any work. NaN, infinities and hidden keys come out as on the CPU, but for one thing: a value that is not finite adds
+//! nothing to rows in which its weight is too small for f32.
+
+mod fa1;
+mod fa2_simt;
+mod naive;
+mod params;
+mod plan;
+mod rung;
+mod tensors;
+
+pub use plan::{Plan, Shape};
+pub use rung::{Algorithm, CudaRung};
+pub use tensors::{DeviceTensor, Tensors, Uploaded};
+
+use device::Variant;
+
+/// Every variant of every kernel of this crate, as they are prebuilt.
+pub fn variants() -> impl Iterator<Item = &'static Variant> {
+    naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS)
+}
+
+#[cfg(doc)]
+use attention::Attention;

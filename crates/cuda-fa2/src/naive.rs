@@ -1,0 +1,46 @@
+//! `05_naive.cu`: three kernels with S between them.
+
+use crate::params::Scores;
+use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
+use attention::{AttentionError, Options};
+use device::Variant;
+
+/// `TILE` and `WARPS` of the kernels.
+const TILE: usize = 32;
+const WARPS: usize = 8;
+const THREADS: u32 = (TILE * WARPS) as u32;
+
+pub(crate) static VARIANTS: [Variant; 2] =
+    [variant("f32", &[("ELEMENT", "float")]), variant("f16", &[("ELEMENT", "f16")])];
+
+const fn variant(name: &'static str, defines: &'static [(&'static str, &'static str)]) -> Variant {
+    let kernels = &[("naive_scores", THREADS, 0), ("naive_softmax", THREADS, 0), ("naive_output", THREADS, 0)];
+    Variant { file: "05_naive.cu", name, defines, arch: "sm_80", kernels }
+}
+
+pub(crate) fn plan(
+    rung: &'static str,
+    variant: &'static Variant,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Plan, AttentionError> {
+    let mut plan = Plan::new(rung, shape, options, TILE)?;
+    let (heads, q_len, k_len) = (shape.all_heads(), shape.q_len(), shape.k_len());
+    let scores = heads as u128 * q_len as u128 * k_len as u128 * size_of::<f32>() as u128;
+    plan.workspace_bytes =
+        usize::try_from(scores).map_err(|_| AttentionError::Memory { what: "the scores S", bytes: scores })?;
+    let extra = Extra::Scores(Scores { data: 0, q_len: q_len as i32, k_len: k_len as i32 });
+    let row_tiles = heads.saturating_mul(q_len.div_ceil(TILE));
+    for (kernel, blocks) in [
+        ("naive_scores", row_tiles.saturating_mul(k_len.div_ceil(TILE))),
+        ("naive_softmax", heads.saturating_mul(q_len).div_ceil(WARPS)),
+        ("naive_output", row_tiles.saturating_mul(shape.d_v.div_ceil(TILE))),
+    ] {
+        // Without a key there are no scores to make.
+        if blocks > 0 {
+            let shape = launch_shape(rung, blocks, [TILE as u32, WARPS as u32, 1], 0)?;
+            plan.steps.push(Step { variant, kernel, shape, extra });
+        }
+    }
+    Ok(plan)
+}

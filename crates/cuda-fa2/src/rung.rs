@@ -1,0 +1,175 @@
+//! The rungs themselves.
+
+// The launches: their arguments are addresses, which nothing can check.
+#![allow(unsafe_code)]
+
+use crate::plan::{Extra, Plan, Shape};
+use crate::tensors::{Tensors, Uploaded};
+use crate::{fa1, fa2_simt, naive};
+use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
+use device::{Arg, Device, DeviceError, Kernel, Stream, Variant};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Which algorithm a rung runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// S and P in device memory.
+    Naive,
+    /// FlashAttention-1.
+    Fa1,
+    /// FlashAttention-2 on CUDA cores.
+    Fa2Simt,
+}
+
+impl Algorithm {
+    /// The name of its rung.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "cuda-naive",
+            Algorithm::Fa1 => "cuda-fa1",
+            Algorithm::Fa2Simt => "cuda-fa2-simt",
+        }
+    }
+}
+
+/// A rung that runs on a device.
+#[derive(Debug)]
+pub struct CudaRung {
+    algorithm: Algorithm,
+    device: Device,
+    stream: Stream,
+    /// Kernels that have been launched, by file, variant and name.
+    kernels: Mutex<HashMap<[&'static str; 3], Kernel>>,
+}
+
+impl CudaRung {
+    /// The rung, with a stream of its own. Kernels are compiled when they are first needed.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn new(algorithm: Algorithm, device: &Device) -> Result<Self, DeviceError> {
+        let (device, stream) = (device.clone(), device.stream()?);
+        Ok(CudaRung { algorithm, device, stream, kernels: Mutex::default() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The stream that [`Attention::forward_into`] uses.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Tiles, grids, kernels and workspace for a call. Of the options, only those that are no tensors are looked at.
+    ///
+    /// # Errors
+    /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
+    /// reaches.
+    pub fn plan(&self, shape: &Shape, options: &Options) -> Result<Plan, AttentionError> {
+        let rung = self.algorithm.name();
+        let small = match shape.dtype {
+            DType::F32 => 0,
+            DType::F16 => 1,
+            other => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
+        };
+        match self.algorithm {
+            Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[small], shape, options),
+            Algorithm::Fa1 => {
+                let shared = self.device.attributes().shared_per_block as usize;
+                fa1::plan(rung, &fa1::VARIANTS[small], shared, shape, options)
+            }
+            Algorithm::Fa2Simt => fa2_simt::plan(rung, shape, options),
+        }
+    }
+
+    /// Puts a planned call into a stream of the device. It can be captured once it has run before.
+    ///
+    /// # Errors
+    /// A kernel does not compile; the driver fails.
+    ///
+    /// # Safety
+    /// The tensors are those of the shape that was planned, with the options that were planned, and lie in live memory of this
+    /// rung's device until the stream is done, where nothing else is written. Lengths and starts of sequences are the planned.
+    pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
+        let problem = plan.with(tensors);
+        for step in &plan.steps {
+            let kernel = self.kernel(step.variant, step.kernel)?;
+            let extra = step.extra.at(tensors.workspace);
+            let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
+            match &extra {
+                Extra::None => {}
+                Extra::Scores(scores) => args.push(Arg::Bytes(bytemuck::bytes_of(scores))),
+                Extra::Running(blocks, running) => {
+                    args.extend([Arg::Bytes(bytemuck::bytes_of(blocks)), Arg::Bytes(bytemuck::bytes_of(running))]);
+                }
+            }
+            // SAFETY: the arguments are the structs that each kernel file declares, in its order. A kernel stays within the
+            // shapes and lengths of the plan, which the caller has promised to be those of the tensors.
+            unsafe { kernel.launch(stream, step.shape, &args)? };
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, variant: &'static Variant, name: &'static str) -> Result<Kernel, DeviceError> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = [variant.file, variant.name, name];
+        if !kernels.contains_key(&key) {
+            kernels.insert(key, self.device.compile(variant)?.kernel(name)?);
+        }
+        Ok(kernels[&key].clone())
+    }
+
+    fn failed(&self, error: DeviceError) -> AttentionError {
+        match error {
+            DeviceError::Memory { bytes, .. } => {
+                AttentionError::Memory { what: "tensors on the device", bytes: bytes as u128 }
+            }
+            other => AttentionError::Device { rung: self.algorithm.name(), what: other.to_string() },
+        }
+    }
+}
+
+impl Attention for CudaRung {
+    fn name(&self) -> &'static str {
+        self.algorithm.name()
+    }
+
+    fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
+        supports_contiguous(self.name(), problem)?;
+        self.plan(&Shape::from(problem), problem.options()).map(drop)
+    }
+
+    fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        supports_contiguous(self.name(), problem)?;
+        let plan = self.plan(&Shape::from(problem), problem.options())?;
+        out.heads(problem)?;
+        let uploaded = Uploaded::new(&self.device, problem, &plan).map_err(|error| self.failed(error))?;
+        // SAFETY: tensors, options and lengths are those of the problem that was planned; they live until the stream is done,
+        // and nothing else knows of them.
+        unsafe { self.launch(&plan, uploaded.tensors(), &self.stream) }.map_err(|error| self.failed(error))?;
+        self.stream.synchronize().map_err(|error| self.failed(error))?;
+        uploaded.download(problem, out)?.map_err(|error| self.failed(error))
+    }
+}
+
+impl Extra {
+    /// The arguments for a workspace at this address.
+    fn at(self, workspace: u64) -> Extra {
+        match self {
+            Extra::None => Extra::None,
+            Extra::Scores(mut scores) => {
+                scores.data += workspace;
+                Extra::Scores(scores)
+            }
+            Extra::Running(blocks, mut running) => {
+                running.o += workspace;
+                running.l += workspace;
+                running.m += workspace;
+                Extra::Running(blocks, running)
+            }
+        }
+    }
+}

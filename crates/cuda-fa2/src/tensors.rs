@@ -1,0 +1,205 @@
+//! Tensors that lie on the device, and how a problem's get there and back.
+
+use crate::params;
+use crate::plan::Plan;
+use attention::{AttentionError, DType, Element, OutputMut, Problem, RowsMut, TensorView};
+use bytemuck::{AnyBitPattern, NoUninit};
+use device::{Buffer, Device, DeviceError};
+use half::f16;
+use ndarray::{ArrayView1, ArrayViewD, Axis};
+
+/// A tensor `[batch, heads, length, channels]` in device memory. Strides are in elements and may be anything; a packed tensor
+/// has a batch stride of 0, as has every axis along which it is broadcast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceTensor {
+    /// The address of its first element.
+    pub address: u64,
+    /// The distance of neighbours along batch, heads, length and channels.
+    pub strides: [i64; 4],
+}
+
+/// The tensors of a planned call, on the device of its rung.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensors {
+    /// Queries, of the shape's element type, as k, v and o.
+    pub q: DeviceTensor,
+    /// Keys.
+    pub k: DeviceTensor,
+    /// Values.
+    pub v: DeviceTensor,
+    /// The output.
+    pub o: DeviceTensor,
+    /// The lse, f32, without channels.
+    pub lse: DeviceTensor,
+    /// f32 `[batch, heads]`, as the first two axes.
+    pub alibi_slopes: Option<DeviceTensor>,
+    /// f32 `[batch, heads, q_len, k_len]`.
+    pub bias: Option<DeviceTensor>,
+    /// The address of f32 `[heads]`.
+    pub sinks: Option<u64>,
+    /// The address of [`Plan::workspace_bytes`] bytes.
+    pub workspace: u64,
+    /// The address of [`Plan::sequences`].
+    pub sequences: u64,
+}
+
+impl DeviceTensor {
+    fn param(self) -> params::Tensor {
+        let [batch, head, row, channel] = self.strides;
+        params::Tensor { data: self.address, batch, head, row, channel }
+    }
+}
+
+impl Plan {
+    /// The table of sequences as kernels read it, to be copied to the device.
+    pub fn sequences(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.sequences)
+    }
+
+    /// The problem with its tensors in place.
+    pub(crate) fn with(&self, tensors: &Tensors) -> params::Problem {
+        let mut problem = self.problem;
+        let option = |tensor: Option<DeviceTensor>| tensor.map_or_else(Default::default, DeviceTensor::param);
+        problem.q = tensors.q.param();
+        problem.k = tensors.k.param();
+        problem.v = tensors.v.param();
+        problem.o = tensors.o.param();
+        problem.lse = tensors.lse.param();
+        problem.options.slopes = option(tensors.alibi_slopes);
+        problem.options.bias = option(tensors.bias);
+        problem.options.sinks = tensors.sinks.unwrap_or(0);
+        problem.sequences = tensors.sequences;
+        problem
+    }
+}
+
+/// A problem's tensors on the device, and the memory in which they lie.
+#[derive(Debug)]
+pub struct Uploaded {
+    tensors: Tensors,
+    o: Buffer,
+    lse: Buffer,
+    /// Whatever else the tensors lie in.
+    _memory: Vec<Buffer>,
+}
+
+/// What a byte of an output holds before a kernel writes it: four of them are a NaN.
+const CANARY: u8 = 0xff;
+
+impl Uploaded {
+    /// Copies a problem to the device, in the layouts that its tensors have, with memory for the results and a workspace.
+    ///
+    /// # Errors
+    /// There is no memory for it; the driver fails.
+    pub fn new(device: &Device, problem: &Problem, plan: &Plan) -> Result<Self, DeviceError> {
+        let mut memory = Vec::new();
+        let mut keep = |(buffer, tensor): (Buffer, DeviceTensor)| {
+            memory.push(buffer);
+            tensor
+        };
+        let options = problem.options();
+        let (q, k, v) = (
+            keep(upload_tensor(device, problem.q())?),
+            keep(upload_tensor(device, problem.k())?),
+            keep(upload_tensor(device, problem.v())?),
+        );
+        let slopes = options.alibi_slopes.as_ref().map(|slopes| {
+            // Slopes for each head are the same for all sequences.
+            let slopes = if slopes.ndim() == 1 { slopes.view().insert_axis(Axis(0)) } else { slopes.view() };
+            upload(device, slopes.insert_axis(Axis(2)).insert_axis(Axis(3)))
+        });
+        let alibi_slopes = slopes.transpose()?.map(&mut keep);
+        let bias = options.bias.map(|bias| upload(device, bias.into_dyn())).transpose()?.map(&mut keep);
+        let sinks = options.sinks.map(|sinks| upload(device, sinks.into_dyn())).transpose()?;
+        let sinks = sinks.map(&mut keep).map(|sinks| sinks.address);
+        let sequences = device.upload(plan.sequences())?;
+        let workspace = device.alloc(plan.workspace_bytes())?;
+        let output = |shape: &[usize], size: usize| {
+            let buffer = device.alloc(shape.iter().product::<usize>() * size)?;
+            buffer.fill(CANARY)?;
+            let mut strides = vec![1isize; shape.len()];
+            for axis in (1..shape.len()).rev() {
+                strides[axis - 1] = strides[axis] * shape[axis] as isize;
+            }
+            let tensor = DeviceTensor { address: buffer.address(), strides: four(&strides, shape) };
+            Ok::<_, DeviceError>((buffer, tensor))
+        };
+        let (o_buffer, o) = output(&problem.o_shape(), problem.dtype().size())?;
+        let lse_shape = [problem.lse_shape(), vec![1]].concat();
+        let (lse_buffer, lse) = output(&lse_shape, size_of::<f32>())?;
+        let (workspace_at, sequences_at) = (workspace.address(), sequences.address());
+        memory.extend([sequences, workspace]);
+        let tensors =
+            Tensors { q, k, v, o, lse, alibi_slopes, bias, sinks, workspace: workspace_at, sequences: sequences_at };
+        Ok(Uploaded { tensors, o: o_buffer, lse: lse_buffer, _memory: memory })
+    }
+
+    /// Where everything lies.
+    pub fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// Copies the results into `out`, once the device is done: the rows of each sequence, and no other.
+    ///
+    /// # Errors
+    /// `out` does not fit the problem; the driver fails.
+    pub(crate) fn download(
+        &self,
+        problem: &Problem,
+        out: &mut OutputMut,
+    ) -> Result<Result<(), DeviceError>, AttentionError> {
+        let mut pieces = out.heads(problem)?;
+        Ok(match problem.dtype() {
+            DType::F16 => self.store::<f16>(problem, &mut pieces),
+            _ => self.store::<f32>(problem, &mut pieces),
+        })
+    }
+
+    fn store<T: Element + AnyBitPattern>(&self, problem: &Problem, pieces: &mut [RowsMut]) -> Result<(), DeviceError> {
+        let (o, lse) = (self.o.to_vec::<T>()?, self.lse.to_vec::<f32>()?);
+        let (d_v, lengths) = (problem.d_v(), problem.lse_shape());
+        for piece in pieces {
+            // A packed output has no batch axis, and sequences one behind the other.
+            let sequence = if problem.is_packed() { 0 } else { piece.sequence };
+            let first = if problem.is_packed() { problem.sequences()[piece.sequence].q.start } else { 0 };
+            let head = (sequence * problem.heads() + piece.head) * lengths[lengths.len() - 1] + first;
+            for row in piece.rows.clone() {
+                let o = &o[(head + row) * d_v..(head + row + 1) * d_v];
+                piece.store(row, ArrayView1::from(o), lse[head + row]);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn upload_tensor(device: &Device, tensor: &TensorView) -> Result<(Buffer, DeviceTensor), DeviceError> {
+    match tensor {
+        TensorView::F16(view) => upload(device, view.view()),
+        TensorView::F32(view) => upload(device, view.view()),
+        _ => unreachable!("a rung refuses other types"),
+    }
+}
+
+/// Copies a tensor of rank 3 or 4 in the layout it has, or row-major if it has gaps.
+fn upload<T: NoUninit>(device: &Device, view: ArrayViewD<T>) -> Result<(Buffer, DeviceTensor), DeviceError> {
+    if view.as_slice_memory_order().is_none() {
+        return upload(device, view.to_owned().view());
+    }
+    let memory = view.as_slice_memory_order().expect("it has just been asked for");
+    let buffer = device.upload(memory)?;
+    // A negative stride puts the first element behind the start of the memory.
+    let offset = view.as_ptr() as usize - memory.as_ptr() as usize;
+    let tensor =
+        DeviceTensor { address: buffer.address() + offset as u64, strides: four(view.strides(), view.shape()) };
+    Ok((buffer, tensor))
+}
+
+/// Strides along four axes, of a tensor that has no batch axis if its rank is 3; 0 where there is one place and no other.
+fn four(strides: &[isize], shape: &[usize]) -> [i64; 4] {
+    let mut four = [0; 4];
+    let missing = four.len() - strides.len();
+    for (to, (&stride, &length)) in four[missing..].iter_mut().zip(strides.iter().zip(shape)) {
+        *to = if length == 1 { 0 } else { stride as i64 };
+    }
+    four
+}
