@@ -9,6 +9,7 @@ use crate::{fa1, fa2_simt, naive};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Kernel, Stream, Variant};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 /// Which algorithm a rung runs.
@@ -115,11 +116,10 @@ impl CudaRung {
 
     fn kernel(&self, variant: &'static Variant, name: &'static str) -> Result<Kernel, DeviceError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = [variant.file, variant.name, name];
-        if !kernels.contains_key(&key) {
-            kernels.insert(key, self.device.compile(variant)?.kernel(name)?);
-        }
-        Ok(kernels[&key].clone())
+        Ok(match kernels.entry([variant.file, variant.name, name]) {
+            Entry::Occupied(kernel) => kernel.get().clone(),
+            Entry::Vacant(place) => place.insert(self.device.compile(variant)?.kernel(name)?).clone(),
+        })
     }
 
     fn failed(&self, error: DeviceError) -> AttentionError {

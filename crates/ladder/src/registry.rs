@@ -1,7 +1,9 @@
-//! The rungs in order. A new rung is one more entry of [`RUNGS`].
+//! The rungs in order. A new rung is one more entry of [`RUNGS`], or of [`DEVICE_RUNGS`] if it runs on a GPU.
 
 use attention::oracle::Oracle;
 use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Problem, Traffic, TrafficMeter};
+use cuda_fa2::{Algorithm, CudaRung};
+use device::{Device, DeviceError};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
 use mla::MlaAbsorbed;
@@ -49,6 +51,20 @@ pub struct Rung {
     build: fn(Settings) -> Box<dyn Attention>,
     /// `None` where what moves is for the caches of the machine to decide.
     counts: Option<Counts>,
+}
+
+/// One rung that runs on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRung {
+    /// The name that [`Attention::name`] gives too.
+    pub name: &'static str,
+    /// The chapter that explains it.
+    pub chapter: u32,
+    /// What it is, in a few words.
+    pub summary: &'static str,
+    /// The rung of [`RUNGS`] that is the same algorithm on the CPU.
+    pub on_cpu: &'static str,
+    algorithm: Algorithm,
 }
 
 /// How a rung's traffic is counted and predicted.
@@ -155,6 +171,31 @@ pub static RUNGS: &[Rung] = &[
     },
 ];
 
+/// Every rung that runs on a device, from the lowest up.
+pub static DEVICE_RUNGS: &[DeviceRung] = &[
+    DeviceRung {
+        name: "cuda-naive",
+        chapter: 5,
+        summary: "S and P in device memory, three kernels",
+        on_cpu: "naive",
+        algorithm: Algorithm::Naive,
+    },
+    DeviceRung {
+        name: "cuda-fa1",
+        chapter: 5,
+        summary: "tiles in shared memory, a block of threads a head",
+        on_cpu: "fa1",
+        algorithm: Algorithm::Fa1,
+    },
+    DeviceRung {
+        name: "cuda-fa2-simt",
+        chapter: 5,
+        summary: "a tile of rows in registers, on CUDA cores",
+        on_cpu: "fa2",
+        algorithm: Algorithm::Fa2Simt,
+    },
+];
+
 /// The rung of that name.
 pub fn rung(name: &str) -> Option<&'static Rung> {
     RUNGS.iter().find(|rung| rung.name == name)
@@ -185,6 +226,16 @@ impl Rung {
     /// How its traffic is counted, if it is.
     pub fn counts(&self) -> Option<&Counts> {
         self.counts.as_ref()
+    }
+}
+
+impl DeviceRung {
+    /// The rung, ready to run on that device.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn build(&self, device: &Device) -> Result<CudaRung, DeviceError> {
+        CudaRung::new(self.algorithm, device)
     }
 }
 
@@ -224,6 +275,10 @@ mod tests {
             assert!(metered.is_none_or(|name| name == entry.name));
             assert!(RUNGS[..place].iter().all(|other| other.name != entry.name && other.chapter <= entry.chapter));
             assert_ne!(entry.name, ORACLE);
+        }
+        for entry in DEVICE_RUNGS {
+            assert_eq!(entry.algorithm.name(), entry.name);
+            assert!(rung(entry.on_cpu).is_some() && rung(entry.name).is_none());
         }
         assert_eq!(attention(ORACLE, Settings::default()).map(|oracle| oracle.name()), Some(ORACLE));
         assert!(rung("no such rung").is_none());
