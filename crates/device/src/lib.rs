@@ -32,6 +32,7 @@
 //! }
 //! ```
 
+pub mod assembly;
 mod attributes;
 mod cache;
 pub mod cuda;
@@ -48,7 +49,7 @@ pub use cuda::{
     Tiling,
 };
 pub use error::DeviceError;
-pub use variant::{Source, Variant, file};
+pub use variant::{Source, Variant, file, files};
 
 use bytemuck::NoUninit;
 use nvrtc::Nvrtc;

@@ -7,6 +7,11 @@ use std::fmt::Write;
 /// Names and texts of the folder `kernels`, in order of names.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
+/// The names of all files of the folder `kernels`, "tile/params.cuh".
+pub fn files() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
 /// The text of a file of the folder `kernels`, as it was when this program was built.
 pub fn file(name: &str) -> Option<&'static str> {
     FILES.binary_search_by(|(file, _)| (*file).cmp(name)).ok().map(|place| FILES[place].1)

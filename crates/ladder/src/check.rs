@@ -7,7 +7,7 @@
 mod build;
 mod hints;
 mod process;
-mod repository;
+pub(crate) mod repository;
 mod trial;
 mod words;
 

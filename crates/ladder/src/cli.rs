@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and how an answer leaves.
 
-use crate::{benchmark, check, climb, compare, conform, doctor, run, serve};
+use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
@@ -39,6 +39,8 @@ enum Verb {
     Check(CheckArgs),
     /// Serve a trace of requests with contiguous, paged and shared keys and values
     ServeSim(ServeArgs),
+    /// Compile the kernels for GPUs, say what each takes, and write their prebuilt PTX; no GPU is needed
+    Kernels(KernelsArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),
 }
@@ -235,6 +237,19 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct KernelsArgs {
+    /// Write nothing; fail if a prebuilt file is not of the sources that this program has
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// The one architecture to report [default: sm_80 and sm_90]
+    #[arg(long, value_name = "sm_NN", value_parser = architecture)]
+    pub(crate) arch: Option<(u32, u32)>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON object instead of the lines
     #[arg(long)]
@@ -264,6 +279,7 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Compare(args) => compare::main(&args),
         Verb::Check(args) => check::main(&args),
         Verb::ServeSim(args) => serve::main(&args),
+        Verb::Kernels(args) => compile::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
     }
 }
@@ -330,6 +346,12 @@ fn chapter(text: &str) -> Result<u32, String> {
     let chapters: BTreeSet<u32> = RUNGS.iter().map(|rung| rung.chapter).collect();
     let wanted = || format!("wanted one of {}", chapters.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
     text.parse().ok().filter(|asked| chapters.contains(asked)).ok_or_else(wanted)
+}
+
+fn architecture(text: &str) -> Result<(u32, u32), String> {
+    let number =
+        text.strip_prefix("sm_").and_then(|number| number.parse().ok()).filter(|number| (50..1000).contains(number));
+    number.map(|number: u32| (number / 10, number % 10)).ok_or_else(|| "wanted an architecture, such as sm_90".into())
 }
 
 fn dtype(text: &str) -> Result<DType, String> {

@@ -1,5 +1,7 @@
 //! `ladder doctor`: what this machine has, and what will run where.
 
+mod cuda;
+
 use crate::cli::{self, DoctorArgs};
 use crate::{format, memory};
 use anyhow::Result;
@@ -15,6 +17,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     let cpu = cpu_model();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let (features, available, gpu) = (cpu_features(), memory::available(), gpu());
+    let (devices, compiler) = (device::cuda::list(), device::nvrtc::Nvrtc::find());
     let rungs: Vec<&str> = RUNGS.iter().map(|rung| rung.name).collect();
     if args.json {
         let answer = json!({
@@ -26,6 +29,8 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
             "available_memory": available,
             "gpu": gpu.found,
             "gpu_detail": gpu.detail,
+            "cuda": cuda::devices_json(&devices),
+            "nvrtc": cuda::compiler_json(&compiler),
             "rungs": RUNGS.iter().map(|rung| json!({ "rung": rung.name, "runs_on": "cpu" })).collect::<Vec<_>>(),
         });
         cli::print(&answer.to_string())?;
@@ -33,12 +38,15 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     }
     cli::print(&format!(
         "cpu       {cpu} ({})\nfeatures  {}\nvectors   {} in fa2-simd\nthreads   {threads}\nmemory    {} available\ngpu       {}\n\
+         cuda      {}\nnvrtc     {}\n\
          rungs     {}: on the CPU, in {threads} threads; no rung uses a GPU yet",
         std::env::consts::ARCH,
         if features.is_empty() { "none beyond the baseline".into() } else { features.join(" ") },
         Fa2Simd::default().simd(),
         format::bytes(available as f64),
         gpu.detail,
+        cuda::devices_text(&devices),
+        cuda::compiler_text(&compiler),
         rungs.join(", "),
     ))?;
     Ok(true)

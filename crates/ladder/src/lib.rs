@@ -5,4 +5,5 @@
 
 pub mod bench;
 pub mod forms;
+pub mod kernels;
 pub mod registry;

@@ -1,11 +1,12 @@
-//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, serve requests, look
-//! at the machine.
+//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, serve requests,
+//! compile kernels, look at the machine.
 
 mod benchmark;
 mod check;
 mod cli;
 mod climb;
 mod compare;
+mod compile;
 mod conform;
 mod doctor;
 mod format;

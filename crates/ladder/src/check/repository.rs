@@ -1,4 +1,4 @@
-//! Where the chapters are.
+//! Where the repository is, and its chapters.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,20 @@ pub(crate) struct Chapter {
     pub(crate) root: PathBuf,
 }
 
-/// The chapters of the repository that the current folder is in, or else of the one that this program was built in.
-pub(crate) fn chapters() -> Result<Vec<Chapter>> {
+/// The repository that the current folder is in, or else the one that this program was built in.
+pub(crate) fn root() -> Result<PathBuf> {
     let here = env::current_dir().context("the current folder")?;
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/ladder is two folders deep");
     let is_root = |folder: &&Path| folder.join("Cargo.toml").is_file() && folder.join("chapters").is_dir();
     let Some(root) = here.ancestors().find(is_root).or(Some(built).filter(is_root)) else {
         bail!("found no chapters in {} or above it; run this in the repository", here.display());
     };
+    Ok(root.into())
+}
+
+/// The chapters of the repository.
+pub(crate) fn chapters() -> Result<Vec<Chapter>> {
+    let root = root()?;
     let mut chapters = Vec::new();
     for entry in fs::read_dir(root.join("chapters")).context("chapters")? {
         let name = entry.context("chapters")?.file_name().to_string_lossy().into_owned();
@@ -36,7 +42,7 @@ pub(crate) fn chapters() -> Result<Vec<Chapter>> {
             rung: rung.into(),
             package: format!("chapter-{name}"),
             folder: format!("chapters/{name}"),
-            root: root.into(),
+            root: root.clone(),
         });
     }
     chapters.sort_by_key(|chapter| chapter.number);

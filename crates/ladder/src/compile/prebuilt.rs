@@ -1,0 +1,66 @@
+//! The PTX under `kernels/prebuilt`.
+
+use super::sass::Tools;
+use anyhow::{Context, Result};
+use device::nvrtc::Nvrtc;
+use device::{Variant, prebuilt};
+use ladder::kernels;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// By this line two files tell whether one compiler has made them.
+const COMPILER: &str = "// Cuda compilation tools";
+
+/// What is wrong with the files in this program, as far as it shows without a compiler: one is not there, or not of the sources
+/// in this program, or of no variant.
+pub(super) fn failures() -> Vec<String> {
+    let broken = kernels::variants().filter_map(|variant| prebuilt::ptx(variant).err()).map(|error| error.to_string());
+    let wanted: BTreeSet<String> =
+        kernels::variants().map(|variant| format!("prebuilt/{}", variant.ptx_name())).collect();
+    let others = device::files().filter(|name| name.starts_with("prebuilt/") && !wanted.contains(*name));
+    broken.chain(others.map(|name| format!("kernels/{name}: of no variant, wanted it gone"))).collect()
+}
+
+/// The file of each variant, compiled anew, of those that assemble.
+pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>) -> Vec<(&'static Variant, String)> {
+    let file = |variant: &Variant| -> Result<String> {
+        let ptx = nvrtc.ptx(&variant.source()?, variant.arch)?;
+        let text = prebuilt::text(variant, &ptx.code)?;
+        tools.assemble(&text, variant.arch)?;
+        Ok(text)
+    };
+    let mut files = Vec::new();
+    for variant in kernels::variants() {
+        match file(variant) {
+            Ok(text) => files.push((variant, text)),
+            Err(error) => failures.push(format!("{}: {error:#}", variant.ptx_name())),
+        }
+    }
+    files
+}
+
+/// The files in this program that this very compiler does not make of their sources.
+pub(super) fn differences(files: &[(&'static Variant, String)]) -> Vec<String> {
+    let compiler = |text: &str| text.lines().find(|line| line.starts_with(COMPILER)).map(String::from);
+    let other = |variant: &Variant, text: &str| {
+        prebuilt::ptx(variant).is_ok_and(|found| compiler(found) == compiler(text) && found != text)
+    };
+    let differing = files.iter().filter(|(variant, text)| other(variant, text));
+    differing
+        .map(|(variant, _)| format!("kernels/prebuilt/{}: not what its sources compile to", variant.ptx_name()))
+        .collect()
+}
+
+/// Writes the files that are not there as they are.
+pub(super) fn write(root: &Path, files: &[(&'static Variant, String)]) -> Result<()> {
+    let folder = root.join("kernels/prebuilt");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    for (variant, text) in files {
+        let path = folder.join(variant.ptx_name());
+        if fs::read_to_string(&path).ok().as_ref() != Some(text) {
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! The kernels that rungs on a GPU run.
+
+use device::Variant;
+
+/// The variants of each crate that has kernels.
+static CRATES: &[&[Variant]] = &[];
+
+/// Every variant, in the order of the rungs.
+pub fn variants() -> impl Iterator<Item = &'static Variant> {
+    CRATES.iter().copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_variant_has_its_prebuilt_ptx_of_the_sources_that_are_here_and_no_other_is_there() {
+        let mut wanted = BTreeSet::new();
+        for variant in variants() {
+            device::prebuilt::ptx(variant).unwrap();
+            assert!(wanted.insert(format!("prebuilt/{}", variant.ptx_name())), "{} twice", variant.ptx_name());
+        }
+        let found: BTreeSet<String> = device::files().filter(|name| name.ends_with(".ptx")).map(String::from).collect();
+        assert_eq!(found, wanted);
+    }
+}
