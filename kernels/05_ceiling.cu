@@ -1,5 +1,4 @@
 // What the multipliers of the card do at best: independent f32 multiply-adds in registers, and nothing else.
-#pragma once
 
 constexpr int CHAINS = 16;  // of each thread, more than the latency of a multiply-add asks for
 

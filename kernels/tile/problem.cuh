@@ -5,7 +5,7 @@
 #pragma once
 #include "ptx/cvt.cuh"
 
-constexpr float NEG_INFINITY = -__builtin_huge_valf();
+constexpr float NEG_INFINITY = __builtin_bit_cast(float, 0xff800000u);
 
 /// A tensor in device memory; strides in elements. A packed tensor has a batch stride of 0.
 struct Tensor {

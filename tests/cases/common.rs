@@ -2,14 +2,17 @@
 
 use attention::oracle::Oracle;
 use attention::{Attention, Batch, DType, Kv, Mask, NoMeter, Options, Output, Problem, Tensor};
+use device::Device;
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
+use ladder::registry::DEVICE_RUNGS;
 use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
 use online_softmax::OnlineSoftmax;
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
 
 /// A NaN that no computation makes, so that an element never written shows.
 pub(crate) const CANARY_O: u32 = 0x7FC0_CAFE;
@@ -156,11 +159,24 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
     output
 }
 
-/// Runs everything that [`rungs`] lists, and [`latent_rungs`] where the problem has latents.
+/// The rungs that run on a device, where `FLASH_LADDER_DEVICE=cuda` asks for them.
+fn device_rungs() -> Vec<Named> {
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    let asked = || {
+        let name = std::env::var("FLASH_LADDER_DEVICE").ok()?;
+        assert_eq!(name, "cuda", "the devices that FLASH_LADDER_DEVICE may name");
+        Some(Device::cuda(0).unwrap())
+    };
+    let Some(device) = DEVICE.get_or_init(asked) else { return Vec::new() };
+    DEVICE_RUNGS.iter().map(|rung| named(rung.name, rung.build(device).unwrap())).collect()
+}
+
+/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`] that take it.
 pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
     let latents = problem.kv_heads() == 1 && problem.values_are_keys();
     let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
-    rungs.map(|(name, rung)| (name, run(&*rung, problem))).collect()
+    let on_device = device_rungs().into_iter().filter(|(_, rung)| rung.supports(problem).is_ok());
+    rungs.chain(on_device).map(|(name, rung)| (name, run(&*rung, problem))).collect()
 }
 
 /// o as f32, which holds every output type but F64.

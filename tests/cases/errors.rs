@@ -17,6 +17,7 @@ fn summary(error: &AttentionError) -> (&'static str, &'static str) {
         Value { name, .. } => ("value", name),
         Unsupported { rung, .. } => ("unsupported", rung),
         AttentionError::Memory { what, .. } => ("memory", what),
+        AttentionError::Device { rung, .. } => ("device", rung),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::plan::{Extra, Plan, Shape};
 use crate::tensors::{Tensors, Uploaded};
 use crate::{fa1, fa2_simt, naive};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
-use device::{Arg, Device, DeviceError, Kernel, Stream, Variant};
+use device::{Arg, Device, DeviceError, Image, Kernel, Stream, Variant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
@@ -52,6 +52,21 @@ impl CudaRung {
     pub fn new(algorithm: Algorithm, device: &Device) -> Result<Self, DeviceError> {
         let (device, stream) = (device.clone(), device.stream()?);
         Ok(CudaRung { algorithm, device, stream, kernels: Mutex::default() })
+    }
+
+    /// The rung with the kernels of a variant from this image, for trying a change to a kernel. The image has all kernels of
+    /// the variant, with their signatures.
+    ///
+    /// # Errors
+    /// The image does not load, or a kernel is not in it.
+    pub fn with_image(self, variant: &'static Variant, image: &Image) -> Result<Self, DeviceError> {
+        let module = self.device.load(image)?;
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(name, ..) in variant.kernels {
+            kernels.insert([variant.file, variant.name, name], module.kernel(name)?);
+        }
+        drop(kernels);
+        Ok(self)
     }
 
     /// The device.

@@ -134,6 +134,16 @@ impl Uploaded {
         Ok(Uploaded { tensors, o: o_buffer, lse: lse_buffer, _memory: memory })
     }
 
+    /// The memory of o, row-major, NaN until a kernel writes it.
+    pub fn o(&self) -> &Buffer {
+        &self.o
+    }
+
+    /// The memory of lse, row-major, NaN until a kernel writes it.
+    pub fn lse(&self) -> &Buffer {
+        &self.lse
+    }
+
     /// Where everything lies.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors

@@ -1,0 +1,148 @@
+//! What holds of a rung whatever the numbers are.
+
+use crate::data;
+use crate::problems::for_devices;
+use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
+use device::Device;
+use ladder::registry::DEVICE_RUNGS;
+use libtest_mimic::Failed;
+use ndarray::Axis;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::collections::BTreeSet;
+use std::thread;
+use testkit::forward_on_canaries;
+use testkit::problems::{BatchKind, Spec};
+
+/// Every number of an output as it is stored, canaries too.
+pub(crate) fn bits(output: &Output) -> (Vec<u64>, Vec<u32>) {
+    let o = output.o.view().to_f64().iter().map(|x| x.to_bits()).collect();
+    (o, output.lse.iter().map(|x| x.to_bits()).collect())
+}
+
+/// A problem in which every tile is full or nearly so, causal.
+pub(crate) fn some_tiles(dtype: DType, d: usize) -> Spec {
+    Spec {
+        lengths: vec![(300, 333), (65, 64), (1, 200)],
+        batch: BatchKind::KeyLens,
+        kv_heads: 2,
+        group: 3,
+        dtype,
+        mask: Mask::Causal,
+        ..Spec::plain(300, 333, d)
+    }
+}
+
+fn draw(
+    cases: u32,
+    check: impl Fn(&dyn Attention, &Spec) -> Result<(), TestCaseError>,
+    device: &Device,
+) -> Result<(), Failed> {
+    for entry in DEVICE_RUNGS {
+        let attention = entry.build(device)?;
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
+        let run = TestRunner::new(config).run(&for_devices(), |spec| check(&attention, &spec));
+        run.map_err(|error| format!("{}: {error}", entry.name))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn a_second_run_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
+    let twice = |attention: &dyn Attention, spec: &Spec| {
+        let owned = spec.build();
+        let run = || forward_on_canaries(attention, &owned.problem());
+        prop_assert!(bits(&run()?) == bits(&run()?));
+        Ok(())
+    };
+    draw(200, twice, device)
+}
+
+/// A sequence's rows depend on its own lengths and numbers alone: as one of a dense batch, and packed by itself.
+pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
+    let alone = |attention: &dyn Attention, spec: &Spec| {
+        let owned = Spec { batch: BatchKind::Dense, alibi: None, bias: None, ..spec.clone() }.build();
+        let problem = owned.problem();
+        let batch = forward_on_canaries(attention, &problem)?;
+        for b in 0..problem.sequences().len() {
+            let one = |tensor: &TensorView<'_>| tensor.to_tensor().view().index_first(b).to_tensor();
+            let (q, k, v) = (one(problem.q()), one(problem.k()), one(problem.v()));
+            let options = Options {
+                scale: spec.scale,
+                mask: spec.mask,
+                softcap: spec.softcap,
+                sinks: owned.sinks.as_ref().map(|sinks| sinks.view()),
+                ..Options::default()
+            };
+            let ends = |tensor: &Tensor| [0, tensor.shape()[1] as i32];
+            let lengths = Batch::Packed { cu_seqlens_q: &ends(&q), cu_seqlens_k: &ends(&k) };
+            let kv = Kv::Contiguous { k: k.view(), v: v.view() };
+            let alone = forward_on_canaries(attention, &Problem::new(q.view(), kv, lengths, options)?)?;
+            let cut = Output {
+                o: batch.o.view().index_first(b).to_tensor(),
+                lse: batch.lse.index_axis(Axis(0), b).to_owned(),
+            };
+            prop_assert!(bits(&alone) == bits(&cut), "sequence {}", b);
+        }
+        Ok(())
+    };
+    draw(100, alone, device)
+}
+
+/// The refusals of `refusals.tsv`, and no other.
+pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(), Failed> {
+    let table = std::fs::read_to_string(data("../refusals.tsv"))?;
+    let plain = some_tiles(DType::F32, 16);
+    let wide = Spec { lengths: vec![(2, 3)], d: 257, d_v: 8, ..plain.clone() };
+    let widest = Spec { lengths: vec![(2, 3)], kv_heads: 1, group: 1, d: 1 << 15, d_v: 8, ..plain.clone() };
+    for entry in DEVICE_RUNGS {
+        let attention = entry.build(device)?;
+        let wanted: BTreeSet<&str> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix(entry.name)?.strip_prefix('\t')?.split('\t').next())
+            .collect();
+        let mut found = BTreeSet::new();
+        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::F64] {
+            for spec in [&plain, &wide, &widest] {
+                let owned = Spec { dtype, ..spec.clone() }.build();
+                for owned in [owned.paged(3, 0), owned] {
+                    let (says, does) = (attention.supports(&owned.problem()), attention.forward(&owned.problem()));
+                    if says.as_ref().err() != does.as_ref().err() {
+                        return Err(format!("{}: says {says:?}, does {:?}", entry.name, does.err()).into());
+                    }
+                    match does {
+                        Ok(_) => {}
+                        Err(AttentionError::Unsupported { what, .. }) => drop(found.insert(what)),
+                        Err(error) => return Err(format!("{}: {error}", entry.name).into()),
+                    }
+                }
+            }
+        }
+        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        if found != wanted {
+            return Err(format!("{}: refuses {found:?}, the table has {wanted:?}", entry.name).into());
+        }
+    }
+    Ok(())
+}
+
+/// One rung, several threads, each with a problem of its own.
+pub(crate) fn threads_share_a_rung(device: &Device) -> Result<(), Failed> {
+    for entry in DEVICE_RUNGS {
+        let attention = entry.build(device)?;
+        let owned: Vec<_> = (0..4).map(|seed| Spec { seed, ..some_tiles(DType::F16, 64) }.build()).collect();
+        let alone: Vec<_> =
+            owned.iter().map(|owned| Ok(bits(&attention.forward(&owned.problem())?))).collect::<Result<_, Failed>>()?;
+        thread::scope(|scope| {
+            let run = |owned: &testkit::OwnedProblem| attention.forward(&owned.problem()).map(|output| bits(&output));
+            let together: Vec<_> = owned.iter().map(|owned| scope.spawn(move || run(owned))).collect();
+            for (together, alone) in together.into_iter().zip(&alone) {
+                let together = together.join().map_err(|_| "a thread panicked")??;
+                if together != *alone {
+                    return Err(Failed::from(format!("{}: other bits among threads", entry.name)));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

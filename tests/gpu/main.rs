@@ -1,0 +1,63 @@
+//! The rungs that run on a device, on the device.
+//!
+//! A program of its own, which needs nothing but the driver: it can be carried to a machine with a GPU and run there, in the
+//! root of the repository. Where there is no device, every test shows as ignored, with the reason. `PROPTEST_CASES` sets how
+//! many problems are drawn for each rung.
+
+mod laws;
+mod mutants;
+mod packs;
+mod problems;
+mod resident;
+mod volume;
+
+use device::Device;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// What a test does with the device.
+type Test = fn(&Device) -> Result<(), Failed>;
+
+const TESTS: &[(&str, Test)] = &[
+    ("every_rung_of_a_device_conforms", packs::every_rung_conforms),
+    ("layers_of_real_models", packs::layers_of_real_models),
+    ("drawn_problems_agree_with_the_oracle_and_the_cpu_rung", problems::drawn_problems_agree),
+    ("numbers_beyond_f32_products", problems::numbers_beyond_f32_products),
+    ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
+    ("a_sequence_of_a_batch_alone_gives_the_same_bits", laws::a_sequence_alone_gives_the_same_bits),
+    ("what_is_refused_stands_in_the_table", laws::what_is_refused_stands_in_the_table),
+    ("threads_share_a_rung", laws::threads_share_a_rung),
+    ("prebuilt_ptx_gives_what_nvrtc_gives", resident::prebuilt_ptx_gives_what_nvrtc_gives),
+    ("a_captured_graph_gives_the_same_bits", resident::a_captured_graph_gives_the_same_bits),
+    ("nothing_outside_the_output_is_written", resident::nothing_outside_the_output_is_written),
+    ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
+    ("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // One device: tests side by side would wait for each other, and none could measure memory.
+    arguments.test_threads = Some(1);
+    let found = device::cuda_devices();
+    let trials = TESTS.iter().map(|&(name, test)| {
+        let kind = found.as_ref().err().map_or("cuda".into(), |why| format!("not run: {why}"));
+        Trial::test(name, move || test(device()?)).with_kind(kind).with_ignored_flag(found.is_err())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// The first device. No context is created before a test asks for it.
+fn device() -> Result<&'static Device, Failed> {
+    static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| Device::cuda(0).map_err(|error| error.to_string()));
+    device.as_ref().map_err(Failed::from)
+}
+
+/// A file or folder of this package's data: of the checkout where it runs, or of the one where it was built.
+fn data(name: &str) -> PathBuf {
+    let here = PathBuf::from("tests/data");
+    let data = if here.is_dir() { here } else { [env!("CARGO_MANIFEST_DIR"), "data"].iter().collect() };
+    data.join(name)
+}

@@ -1,0 +1,68 @@
+//! Drawn problems: each rung against the oracle and against the same algorithm on the CPU.
+
+use attention::{DType, Options, Problem, oracle};
+use device::Device;
+use ladder::registry::{DEVICE_RUNGS, Settings, rung};
+use libtest_mimic::Failed;
+use ndarray::Array4;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use testkit::problems::{Spec, problems};
+use testkit::{check, check_against, forward_on_canaries, judge};
+
+/// Problems for each rung where `PROPTEST_CASES` does not say.
+const CASES: u32 = 500;
+
+/// Drawn problems of the types that the rungs take.
+pub(crate) fn for_devices() -> impl Strategy<Value = Spec> {
+    problems().prop_map(|spec| match spec.dtype {
+        DType::Bf16 => Spec { dtype: DType::F16, ..spec },
+        _ => spec,
+    })
+}
+
+pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
+    for entry in DEVICE_RUNGS {
+        let attention = entry.build(device)?;
+        let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
+        TestRunner::new(config)
+            .run(&for_devices(), |spec| {
+                check(&attention, &spec)?;
+                check_against(&attention, below.as_ref(), &spec)
+            })
+            .map_err(|error| format!("{}: {error}", entry.name))?;
+        println!("{}: {cases} problems", entry.name);
+    }
+    Ok(())
+}
+
+/// Products that overflow f32 though their scores do not, and values that are not finite.
+pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed> {
+    let (length, d) = (70, 40);
+    let row = |x: f32| {
+        Array4::from_shape_fn((1, 2, length, d), move |(_, h, i, c)| x * ((h + i * 7 + c * 3) % 11) as f32 - x * 5.0)
+    };
+    let mut wild = row(1.0);
+    wild[[0, 0, 3, 7]] = f32::INFINITY;
+    wild[[0, 1, 69, 0]] = f32::NAN;
+    for (what, q, k, v, scale) in [
+        ("products beyond f32", row(3e18), row(3e18), row(1.0), 1e-37),
+        ("values that are not finite", row(1.0), row(1.0), wild.clone(), 0.01),
+        ("keys that are not finite", row(1.0), wild, row(1.0), 0.01),
+    ] {
+        for mask in [attention::Mask::Full, attention::Mask::Causal] {
+            let options = Options { scale: Some(scale), mask, ..Options::default() };
+            let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
+            for entry in DEVICE_RUNGS {
+                let output = forward_on_canaries(&entry.build(device)?, &problem)?;
+                let verdict = judge(&problem, &oracle::truth(&problem), &output, DType::F32);
+                if !verdict.passes() {
+                    return Err(format!("{}: {what} under {mask}: {verdict}", entry.name).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Calls on tensors that lie on the device: plan and launch, without an upload between.
+
+use crate::laws::{bits, some_tiles};
+use attention::{Attention, DType};
+use cuda_fa2::{CudaRung, Shape, Uploaded, variants};
+use device::{Device, DeviceError, Image, prebuilt};
+use ladder::registry::DEVICE_RUNGS;
+use libtest_mimic::Failed;
+
+/// What the driver makes of the prebuilt PTX gives the bits of what NVRTC makes of the source.
+pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(), Failed> {
+    for rung in DEVICE_RUNGS {
+        for (dtype, d) in [(DType::F32, 64), (DType::F16, 128), (DType::F16, 200)] {
+            let owned = some_tiles(dtype, d).build();
+            let compiled = rung.build(device)?.forward(&owned.problem())?;
+            let mut from_ptx = rung.build(device)?;
+            for variant in variants() {
+                from_ptx = from_ptx.with_image(variant, &Image::Ptx(prebuilt::ptx(variant)?.into()))?;
+            }
+            if bits(&from_ptx.forward(&owned.problem())?) != bits(&compiled) {
+                return Err(format!("{}: other bits from prebuilt PTX, {dtype} {d}", rung.name).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of o and lse.
+fn results(uploaded: &Uploaded) -> Result<Vec<u8>, DeviceError> {
+    Ok([uploaded.o().to_vec()?, uploaded.lse().to_vec()?].concat())
+}
+
+pub(crate) fn a_captured_graph_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
+    for rung in DEVICE_RUNGS {
+        let (attention, owned) = (rung.build(device)?, some_tiles(DType::F16, 64).build());
+        let problem = owned.problem();
+        let plan = attention.plan(&Shape::from(&problem), problem.options())?;
+        let uploaded = Uploaded::new(device, &problem, &plan)?;
+        let launch = |stream: &device::Stream| launch(&attention, &plan, &uploaded, stream);
+        launch(attention.stream())?;
+        let direct = results(&uploaded)?;
+        uploaded.o().fill(0xff)?;
+        uploaded.lse().fill(0xff)?;
+        let graph = attention.stream().capture(launch)?;
+        let untouched = results(&uploaded)?.iter().all(|&byte| byte == 0xff);
+        graph.launch(attention.stream())?;
+        if !untouched || results(&uploaded)? != direct {
+            return Err(format!("{}: a graph gives other bits", rung.name).into());
+        }
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn launch(
+    attention: &CudaRung,
+    plan: &cuda_fa2::Plan,
+    uploaded: &Uploaded,
+    stream: &device::Stream,
+) -> Result<(), DeviceError> {
+    // SAFETY: the tensors are the plan's problem's, and their memory outlives the stream's work: whoever calls reads it back.
+    unsafe { attention.launch(plan, uploaded.tensors(), stream) }
+}
+
+/// o and lse lie in the middle of larger buffers full of one byte, which stays wherever they are not.
+#[allow(unsafe_code)]
+pub(crate) fn nothing_outside_the_output_is_written(device: &Device) -> Result<(), Failed> {
+    const MARGIN: usize = 4096;
+    for rung in DEVICE_RUNGS {
+        for (dtype, d) in [(DType::F32, 40), (DType::F16, 64), (DType::F16, 200)] {
+            let (attention, owned) = (rung.build(device)?, some_tiles(dtype, d).build());
+            let problem = owned.problem();
+            let plan = attention.plan(&Shape::from(&problem), problem.options())?;
+            let uploaded = Uploaded::new(device, &problem, &plan)?;
+            let mut tensors = *uploaded.tensors();
+            let wide = |buffer: &device::Buffer| {
+                let wide = device.alloc(buffer.len() + 2 * MARGIN)?;
+                wide.fill(0xa5)?;
+                Ok::<_, DeviceError>(wide)
+            };
+            let (o, lse, workspace) =
+                (wide(uploaded.o())?, wide(uploaded.lse())?, device.alloc(plan.workspace_bytes() + 2 * MARGIN)?);
+            workspace.fill(0xa5)?;
+            tensors.o.address = o.address() + MARGIN as u64;
+            tensors.lse.address = lse.address() + MARGIN as u64;
+            tensors.workspace = workspace.address() + MARGIN as u64;
+            // SAFETY: the tensors are the plan's, in live buffers that nothing else uses; reading them back waits.
+            unsafe { attention.launch(&plan, &tensors, attention.stream())? };
+            for (what, buffer) in [("o", &o), ("lse", &lse), ("the workspace", &workspace)] {
+                let bytes: Vec<u8> = buffer.to_vec()?;
+                let margins = bytes[..MARGIN].iter().chain(&bytes[bytes.len() - MARGIN..]);
+                if let Some(place) = margins.clone().position(|&byte| byte != 0xa5) {
+                    return Err(format!("{}: byte {place} of the margins of {what} was written", rung.name).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
