@@ -30,7 +30,9 @@ pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
 /// The folder `kernels` has no such file.
 pub fn text(variant: &Variant, ptx: &[u8]) -> Result<String, DeviceError> {
     let ptx = String::from_utf8_lossy(ptx);
-    let lines = ptx.lines().map(|line| if line.starts_with(".version ") { VERSION } else { line });
+    // A hint about bytes that are not read, which PTX 8.0 does not have.
+    let lines = ptx.lines().filter(|line| !line.trim_start().starts_with(".pragma \"used_bytes_mask"));
+    let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
     let body: Vec<&str> = lines.collect();
     Ok(format!("{}{}\n", head(variant)?, body.join("\n").trim_end()))
 }
