@@ -99,7 +99,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
                 // Line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m~ - m_new) P~ V).
                 for (int c = lane; c < p.d_v; c += LANES) {
                     float product = 0.0f;
-                    for (int x = 0; x < keys; ++x) product += weighted(s_ij(r, x), v_j(x, c));
+                    for (int x = 0; x < keys; ++x) product = add_weighted(product, s_ij(r, x), v_j(x, c));
                     o_i(r, c) = (l_old * o_i(r, c) + share * product) / l_new;
                 }
                 // Line 13: l = l_new, m = m_new.

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2) fa2_simt
 
         // Line 8: S = Q_i K_j^T.
         float s[8][N] = {};
-        add_product<TX, RUN, D>(s, q, k, ty, tx, [](float a, float b) { return a * b; });
+        add_product<TX, RUN, D>(s, q, k, ty, tx, [](float s, float q, float k) { return fmaf(q, k, s); });
         if (head.only_scales() && tame) {
             for (auto& row : s) {
                 for (float& score : row) score *= head.scale;
@@ -160,9 +160,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2) fa2_simt
         __syncwarp();  // P is whole for these rows, which no other warp reads
         // ... + P~ V_j.
         if (!tame) {
-            add_product<TX, 4, KEYS>(o, p, v, ty, tx, weighted);
+            add_product<TX, 4, KEYS>(o, p, v, ty, tx, add_weighted);
         } else {
-            add_product<TX, 4, KEYS>(o, p, v, ty, tx, [](float a, float b) { return a * b; });
+            add_product<TX, 4, KEYS>(o, p, v, ty, tx, [](float o, float p, float v) { return fmaf(p, v, o); });
         }
     }
 

@@ -10,6 +10,7 @@
 constexpr int TILE = 32;              // rows and columns of a tile; a warp reads a row of it at once
 constexpr int WARPS = 8;              // of a block
 constexpr int STEPS = TILE / WARPS;   // rows of a tile that a thread works on: y, y + WARPS, ...
+constexpr int RUN = 8;                // tiles of keys whose sum is one term of O: a sum of many terms would lose digits
 constexpr int STRIDE = TILE + 1;      // one more than the 32 banks: a column lies in as many banks as a row
 
 using Tile = float[TILE][STRIDE];
@@ -94,13 +95,18 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __g
     if (at.row >= head.q.len) return;
     const Rows<float> all = {s.row(p, at.sequence, at.head, 0), s.k_len, 1, head.q.len, head.k.len};
 
-    float o[STEPS] = {};
+    float o[STEPS] = {}, run[STEPS] = {};
     for (int j = 0; j < head.k.len; j += TILE) {
         load(weights, all, at.row, j);
         load(v, head.v, j, at.column);
         __syncthreads();  // the tiles are whole
         for (int y = 0; y < TILE; ++y) {
-            for (int n = 0; n < STEPS; ++n) o[n] += weighted(weights[threadIdx.y + n * WARPS][y], v[y][threadIdx.x]);
+            for (int n = 0; n < STEPS; ++n) {
+                run[n] = add_weighted(run[n], weights[threadIdx.y + n * WARPS][y], v[y][threadIdx.x]);
+            }
+        }
+        if (j / TILE % RUN == RUN - 1 || j + TILE >= head.k.len) {
+            for (int n = 0; n < STEPS; ++n) o[n] += run[n], run[n] = 0.0f;
         }
         __syncthreads();  // they have been read, and may be overwritten
     }

@@ -38,9 +38,9 @@ template <int N> __device__ void read(float (&to)[N], const float* from) {
 template <int TX, int RUN> __device__ inline int first_column(int tx, int run) { return (run * TX + tx) * RUN; }
 
 /// C += A B over `STEPS` rows of both: `a` holds A by columns, `b` B by rows. A thread has 8 rows of C, from 8 ty on, and `N`
-/// columns, of [`first_column`]. `times` multiplies.
-template <int TX, int RUN, int STEPS, int N, class A, class B, class Times>
-__device__ void add_product(float (&c)[8][N], A a, B b, int ty, int tx, Times times) {
+/// columns, of [`first_column`]. `add(c, x, y)` is c + x y.
+template <int TX, int RUN, int STEPS, int N, class A, class B, class Add>
+__device__ void add_product(float (&c)[8][N], A a, B b, int ty, int tx, Add add) {
 #pragma unroll 1
     for (int k0 = 0; k0 < STEPS; k0 += A::RUN) {  // a run of steps finds its addresses at once
         const float *a_at[2], *b_at[N / RUN];
@@ -52,7 +52,7 @@ __device__ void add_product(float (&c)[8][N], A a, B b, int ty, int tx, Times ti
             for (int g = 0; g < 2; ++g) read(x[g], a_at[g] + k * A::WIDTH);
             for (int g = 0; g < N / RUN; ++g) read(y[g], b_at[g] + k * B::WIDTH);
             for (int r = 0; r < 8; ++r) {
-                for (int n = 0; n < N; ++n) c[r][n] += times(x[r / 4][r % 4], y[n / RUN][n % RUN]);
+                for (int n = 0; n < N; ++n) c[r][n] = add(c[r][n], x[r / 4][r % 4], y[n / RUN][n % RUN]);
             }
         }
     }

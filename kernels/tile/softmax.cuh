@@ -33,5 +33,5 @@ __device__ inline float final_factor(float m, float l, float sink) {
 /// ln sum_j e^(s_j), without the sink; -inf for a row that saw no key.
 __device__ inline float log_sum_exp(float m, float l) { return l == 0.0f ? NEG_INFINITY : m + logf(l); }
 
-/// What a value adds to o. A hidden key has weight 0, but 0 * NaN is NaN, and what a row must not see may hold anything.
-__device__ inline float weighted(float p, float v) { return p == 0.0f ? 0.0f : p * v; }
+/// o + p v. A hidden key has weight 0, but 0 * NaN is NaN, and what a row must not see may hold anything: it adds nothing.
+__device__ inline float add_weighted(float o, float p, float v) { return p == 0.0f ? o : fmaf(p, v, o); }

@@ -1,6 +1,6 @@
 //! Drawn problems: each rung against the oracle and against the same algorithm on the CPU.
 
-use attention::{DType, Options, Problem, oracle};
+use attention::{Attention, DType, Mask, Options, Problem, oracle};
 use device::Device;
 use ladder::registry::{DEVICE_RUNGS, Settings, rung};
 use libtest_mimic::Failed;
@@ -38,29 +38,32 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Products that overflow f32 though their scores do not, and values that are not finite.
 pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed> {
+    DEVICE_RUNGS.iter().try_for_each(|rung| beyond_f32_products(&rung.build(device)?))
+}
+
+/// Products that overflow f32 though their scores do not, and keys and values that are not finite.
+pub(crate) fn beyond_f32_products(attention: &dyn Attention) -> Result<(), Failed> {
     let (length, d) = (70, 40);
-    let row = |x: f32| {
-        Array4::from_shape_fn((1, 2, length, d), move |(_, h, i, c)| x * ((h + i * 7 + c * 3) % 11) as f32 - x * 5.0)
+    let spread = |x: f32| {
+        let number = move |(_, h, i, c): (usize, usize, usize, usize)| x * ((h + i * 7 + c * 3) % 11) as f32 - x * 5.0;
+        Array4::from_shape_fn((1, 2, length, d), number)
     };
-    let mut wild = row(1.0);
+    let mut wild = spread(1.0);
     wild[[0, 0, 3, 7]] = f32::INFINITY;
     wild[[0, 1, 69, 0]] = f32::NAN;
     for (what, q, k, v, scale) in [
-        ("products beyond f32", row(3e18), row(3e18), row(1.0), 1e-37),
-        ("values that are not finite", row(1.0), row(1.0), wild.clone(), 0.01),
-        ("keys that are not finite", row(1.0), wild, row(1.0), 0.01),
+        ("products beyond f32", spread(3e18), spread(3e18), spread(1.0), 1e-37),
+        ("values that are not finite", spread(1.0), spread(1.0), wild.clone(), 0.01),
+        ("keys that are not finite", spread(1.0), wild, spread(1.0), 0.01),
     ] {
-        for mask in [attention::Mask::Full, attention::Mask::Causal] {
+        for mask in [Mask::Full, Mask::Causal] {
             let options = Options { scale: Some(scale), mask, ..Options::default() };
             let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
-            for entry in DEVICE_RUNGS {
-                let output = forward_on_canaries(&entry.build(device)?, &problem)?;
-                let verdict = judge(&problem, &oracle::truth(&problem), &output, DType::F32);
-                if !verdict.passes() {
-                    return Err(format!("{}: {what} under {mask}: {verdict}", entry.name).into());
-                }
+            let output = forward_on_canaries(attention, &problem)?;
+            let verdict = judge(&problem, &oracle::truth(&problem), &output, DType::F32);
+            if !verdict.passes() {
+                return Err(format!("{}: {what} under {mask}: {verdict}", attention.name()).into());
             }
         }
     }
