@@ -155,7 +155,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2) fa2_simt
             // Line 10: O = diag(e^(m - m_new)) O ...
             for (int c = 0; c < C; ++c) o[r][c] *= rescale;
         }
-        __syncwarp();  // the lanes that share these rows have read the P before
         write_columns<TX, RUN>(p, s, ty, tx);
         __syncwarp();  // P is whole for these rows, which no other warp reads
         // ... + P~ V_j.
