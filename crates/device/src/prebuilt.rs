@@ -28,11 +28,14 @@ pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
 ///
 /// # Errors
 /// The folder `kernels` has no such file.
-pub fn text(variant: &Variant, ptx: &[u8]) -> Result<String, DeviceError> {
-    let ptx = String::from_utf8_lossy(ptx);
-    let lines = ptx.lines().map(|line| if line.starts_with(".version ") { VERSION } else { line });
-    let body: Vec<&str> = lines.collect();
-    Ok(format!("{}{}\n", head(variant)?, body.join("\n").trim_end()))
+pub fn text(variant: &Variant, ptx: &str) -> Result<String, DeviceError> {
+    Ok(format!("{}{}", head(variant)?, lowered(ptx)))
+}
+
+/// PTX that says that it is of the lowest version that has what it uses. The assembler knows whether that is so.
+pub fn lowered(ptx: &str) -> String {
+    let lines = ptx.trim_end().lines().map(|line| if line.starts_with(".version ") { VERSION } else { line });
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The first lines.

@@ -24,10 +24,10 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<bool> {
         Ok(nvrtc) => {
             let report = Report::new(nvrtc, args, &mut failures)?;
             let files = prebuilt::compiled(nvrtc, &report.tools, &mut failures);
-            if !args.check && failures.is_empty() {
-                prebuilt::write(&repository::root()?, &files)?;
-            } else {
+            if args.check {
                 failures.extend(prebuilt::differences(&files));
+            } else if failures.is_empty() {
+                prebuilt::write(&repository::root()?, &files)?;
             }
             if args.json { report.json(&failures).to_string() } else { report.text() }
         }
