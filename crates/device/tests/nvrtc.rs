@@ -89,10 +89,16 @@ fn a_cubin_is_an_elf_file_and_its_log_tells_what_kernels_take() {
         assert!((4..=16).contains(&kernel.shared_bytes), "{kernel:?}");
         assert_eq!((kernel.stack_bytes, kernel.spill_bytes), (0, 0));
         assert!((8..64).contains(&kernel.registers));
-        // A volatile number lives in memory: this kernel has a stack.
-        assert!(usage.iter().any(|usage| usage.kernel == "slow_add" && usage.stack_bytes > 0), "{usage:?}");
         assert_eq!(occupancy::blocks_per_multiprocessor(arch, 1024, kernel.registers, 4), Some(2));
     }
+}
+
+#[test]
+fn an_array_that_is_indexed_at_run_time_shows_as_a_stack() {
+    let Some(nvrtc) = compiler() else { return };
+    let text = "extern \"C\" __global__ void k(int* x) { int a[64] = {}; for (int i = 0; i < *x; i++) a[x[i]] += i; *x = a[x[1]]; }";
+    let cubin = nvrtc.cubin(&source("stack.cu", text, &[]), "sm_90").unwrap();
+    assert_eq!(assembly::usage(&cubin.log)[0].stack_bytes, 256);
 }
 
 #[test]
