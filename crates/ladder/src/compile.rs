@@ -31,7 +31,9 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<bool> {
             }
             if args.json { report.json(&failures).to_string() } else { report.text() }
         }
-        Err(_) if args.json && args.check => json!({ "nvrtc": null, "failures": failures }).to_string(),
+        Err(missing) if args.json && args.check => {
+            json!({ "nvrtc": null, "kernels": [], "left_out": [missing.to_string()], "failures": failures }).to_string()
+        }
         Err(missing) if args.check => format!("no kernel was compiled: {missing}"),
         Err(missing) => return Err(missing.clone().into()),
     };
