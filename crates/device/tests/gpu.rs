@@ -38,7 +38,10 @@ fn main() -> ExitCode {
             Trial::test(name, move || test(device()?).map_err(Failed::from)).with_ignored_flag(missing.is_some());
         trial.with_kind(missing.clone().unwrap_or_default())
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let mut arguments = Arguments::from_args();
+    // They measure what one device has left.
+    arguments.test_threads.get_or_insert(1);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
 fn device() -> Result<&'static Device, DeviceError> {
