@@ -193,6 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whatever_is_on_a_device_can_go_to_any_thread() {
+        fn sent<T: Send + Sync>() {}
+        sent::<Device>();
+        sent::<(Buffer, Stream, Event, Graph)>();
+        sent::<(Module, Kernel, TensorMap)>();
+    }
+
+    #[test]
     fn a_compiler_newer_than_the_driver_or_without_the_device_is_not_used() {
         let Ok(nvrtc) = Nvrtc::find() else { return };
         if nvrtc.include().is_ok() {
