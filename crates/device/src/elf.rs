@@ -28,3 +28,34 @@ fn whole(bytes: &[u8]) -> Option<()> {
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Source, nvrtc::Nvrtc};
+
+    fn cut_short_is_refused(file: &[u8]) {
+        assert!(is_whole(file));
+        for length in [0, 5, 6, 0x3f, 0x40, file.len() / 2, file.len() - 1] {
+            assert!(!is_whole(&file[..length]), "{length} of {} bytes", file.len());
+        }
+        let mut broken = file.to_vec();
+        broken[0x28..0x30].fill(0xff);
+        assert!(!is_whole(&broken), "sections at the end of the address space");
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
+    fn a_program_is_a_whole_elf_file() {
+        cut_short_is_refused(&std::fs::read(std::env::current_exe().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_cubin_is_a_whole_elf_file() {
+        let Ok(nvrtc) = Nvrtc::find() else { return };
+        if nvrtc.include().is_ok() {
+            let source = Source::new("k.cu", "extern \"C\" __global__ void k(int* x) { *x = 1; }", &[], |_| None);
+            cut_short_is_refused(&nvrtc.cubin(&source, "sm_90").unwrap().code);
+        }
+    }
+}

@@ -187,3 +187,28 @@ fn cubin(nvrtc: &Nvrtc, source: &Source, arch: &str) -> Result<Vec<u8>, DeviceEr
 fn neither(prebuilt: &DeviceError, nvrtc: &DeviceError) -> DeviceError {
     DeviceError::Missing { what: "compiled kernels", why: format!("{prebuilt}; {nvrtc}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_on_a_device_can_go_to_any_thread() {
+        fn sent<T: Send + Sync>() {}
+        sent::<Device>();
+        sent::<(Buffer, Stream, Event, Graph)>();
+        sent::<(Module, Kernel, TensorMap)>();
+    }
+
+    #[test]
+    fn a_compiler_newer_than_the_driver_or_without_the_device_is_not_used() {
+        let Ok(nvrtc) = Nvrtc::find() else { return };
+        if nvrtc.include().is_ok() {
+            let major = nvrtc.version().0;
+            assert!(usable("sm_90", 1000 * major).is_ok() && usable("sm_80", 1000 * major + 1000).is_ok());
+            let older = usable("sm_90", 1000 * major - 1000 + 80).unwrap_err().to_string();
+            assert!(older.contains(&format!("a driver of CUDA {} can load from", major - 1)), "{older}");
+            assert!(usable("sm_999", 1000 * major).unwrap_err().to_string().contains("sm_999"));
+        }
+    }
+}

@@ -28,13 +28,16 @@ pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
 ///
 /// # Errors
 /// The folder `kernels` has no such file.
-pub fn text(variant: &Variant, ptx: &[u8]) -> Result<String, DeviceError> {
-    let ptx = String::from_utf8_lossy(ptx);
-    // A hint about bytes that are not read, which PTX 8.0 does not have.
-    let lines = ptx.lines().filter(|line| !line.trim_start().starts_with(".pragma \"used_bytes_mask"));
+pub fn text(variant: &Variant, ptx: &str) -> Result<String, DeviceError> {
+    Ok(format!("{}{}", head(variant)?, lowered(ptx)))
+}
+
+/// PTX that says that it is of the lowest version that has what it uses. The assembler knows whether that is so.
+pub fn lowered(ptx: &str) -> String {
+    // A hint, younger than 8.0, about bytes that a load brings and nobody uses.
+    let lines = ptx.trim_end().lines().filter(|line| !line.trim_start().starts_with(".pragma \"used_bytes_mask"));
     let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
-    let body: Vec<&str> = lines.collect();
-    Ok(format!("{}{}\n", head(variant)?, body.join("\n").trim_end()))
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The first lines.

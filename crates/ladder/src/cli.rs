@@ -39,7 +39,7 @@ enum Verb {
     Check(CheckArgs),
     /// Serve a trace of requests with contiguous, paged and shared keys and values
     ServeSim(ServeArgs),
-    /// Compile the kernels for GPUs, say what each takes, and write their prebuilt PTX; no GPU is needed
+    /// Compile the kernels for GPUs, say what each takes, and write their prebuilt PTX if nothing is wrong with them
     Kernels(KernelsArgs),
     /// Say what this machine has and what will run on it
     Doctor(DoctorArgs),

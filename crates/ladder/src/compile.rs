@@ -24,14 +24,16 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<bool> {
         Ok(nvrtc) => {
             let report = Report::new(nvrtc, args, &mut failures)?;
             let files = prebuilt::compiled(nvrtc, &report.tools, &mut failures);
-            if !args.check && failures.is_empty() {
-                prebuilt::write(&repository::root()?, &files)?;
-            } else {
+            if args.check {
                 failures.extend(prebuilt::differences(&files));
+            } else if failures.is_empty() {
+                prebuilt::write(&repository::root()?, &files)?;
             }
             if args.json { report.json(&failures).to_string() } else { report.text() }
         }
-        Err(_) if args.json && args.check => json!({ "nvrtc": null, "failures": failures }).to_string(),
+        Err(missing) if args.json && args.check => {
+            json!({ "nvrtc": null, "kernels": [], "left_out": [missing.to_string()], "failures": failures }).to_string()
+        }
         Err(missing) if args.check => format!("no kernel was compiled: {missing}"),
         Err(missing) => return Err(missing.clone().into()),
     };

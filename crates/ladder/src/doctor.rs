@@ -16,8 +16,9 @@ use std::thread;
 pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     let cpu = cpu_model();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let (features, available, gpu) = (cpu_features(), memory::available(), gpu());
+    let (features, available) = (cpu_features(), memory::available());
     let (devices, compiler) = (device::cuda::list(), device::nvrtc::Nvrtc::find());
+    let gpu = gpu(devices.is_ok());
     let rungs: Vec<&str> = RUNGS.iter().map(|rung| rung.name).collect();
     if args.json {
         let answer = json!({
@@ -88,8 +89,8 @@ struct Gpu {
     detail: String,
 }
 
-/// Looks for an NVIDIA GPU and its driver by the files they leave, without loading anything.
-fn gpu() -> Gpu {
+/// Looks for an NVIDIA GPU and its driver by the files they leave. In some containers there are none, though CUDA shows a device.
+fn gpu(shown: bool) -> Gpu {
     let driver = fs::read_to_string("/proc/driver/nvidia/version").ok();
     let version = driver.as_deref().and_then(|text| text.lines().next()).map(str::trim);
     let models: Vec<String> = gpu_models();
@@ -102,6 +103,8 @@ fn gpu() -> Gpu {
         let models = if models.is_empty() { "an NVIDIA GPU".into() } else { models.join(", ") };
         let library = name(&library).unwrap_or("no libcuda, so that CUDA cannot use it".into());
         format!("{models}; {}; {library}", version.unwrap_or("driver of unknown version"))
+    } else if shown {
+        "an NVIDIA GPU, which CUDA shows; found no files of its driver".into()
     } else {
         match (name(&library), name(&tool)) {
             (None, None) => "none: found no NVIDIA driver, no libcuda and no nvidia-smi".into(),
@@ -111,7 +114,7 @@ fn gpu() -> Gpu {
             }
         }
     };
-    Gpu { found, detail }
+    Gpu { found: found || shown, detail }
 }
 
 const LIBRARY_FOLDERS: [&str; 7] = [

@@ -65,6 +65,14 @@ pub(super) use call;
 #[derive(Debug)]
 pub(super) struct Handle<T>(pub(super) *mut T);
 
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
 // SAFETY: the driver's functions may be called from any thread, with handles made on any other; each call here makes the
 // context current on its own thread first. The pointer is never followed.
 unsafe impl<T> Send for Handle<T> {}

@@ -31,7 +31,7 @@ struct Loaded {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(super) module: Module,
-    pub(super) function: Arc<Handle<sys::CUfunc_st>>,
+    pub(super) function: Handle<sys::CUfunc_st>,
     pub(super) name: String,
     resources: Resources,
 }
@@ -126,7 +126,7 @@ impl Module {
             local_bytes: number(Of::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             max_threads: number(Of::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         };
-        Ok(Kernel { module: self.clone(), function: Arc::new(Handle(function)), name: name.into(), resources })
+        Ok(Kernel { module: self.clone(), function: Handle(function), name: name.into(), resources })
     }
 
     pub(super) fn gpu(&self) -> &Gpu {

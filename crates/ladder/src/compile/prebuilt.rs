@@ -26,7 +26,7 @@ pub(super) fn failures() -> Vec<String> {
 pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>) -> Vec<(&'static Variant, String)> {
     let file = |variant: &Variant| -> Result<String> {
         let ptx = nvrtc.ptx(&variant.source()?, variant.arch)?;
-        let text = prebuilt::text(variant, &ptx.code)?;
+        let text = prebuilt::text(variant, &String::from_utf8_lossy(&ptx.code))?;
         tools.assemble(&text, variant.arch)?;
         Ok(text)
     };

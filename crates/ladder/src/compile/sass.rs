@@ -76,8 +76,8 @@ fn count(listing: &str) -> BTreeMap<String, Counts> {
     let mut kernels: BTreeMap<String, Counts> = BTreeMap::new();
     let mut kernel = String::new();
     for line in listing.lines().map(str::trim_start) {
-        if let Some(section) = line.strip_prefix(".section") {
-            let name = section.trim_start().strip_prefix(".text.").and_then(|name| name.split(',').next());
+        if let Some(section) = line.strip_prefix(".section\t") {
+            let name = section.strip_prefix(".text.").and_then(|name| name.split(',').next());
             kernel = name.unwrap_or_default().to_string();
         } else if let Some((_, instruction)) = line.strip_prefix("/*").and_then(|line| line.split_once("*/")) {
             // A predicate stands before the instruction, "@!P0 LDG.E R2, ...".
@@ -117,6 +117,7 @@ mod tests {
     const LISTING: &str = r#"
 //--------------------- .text.k2                  --------------------------
 	.section	.text.k2,"ax",@progbits
+	.sectioninfo	@"SHI_REGISTERS=72"
 .text.k2:
         /*0050*/                   LDG.E R2, desc[UR4][R64.64] ;
         /*0060*/                   IMAD.WIDE R24, R0, 0x4, R64 ;

@@ -16,10 +16,18 @@ fn version(driver: u32) -> String {
     format!("{}.{}", driver / 1000, driver % 1000 / 10)
 }
 
+/// What is missing, where the line has said of what.
+fn why(error: &DeviceError) -> String {
+    match error {
+        DeviceError::Missing { why, .. } => why.clone(),
+        other => other.to_string(),
+    }
+}
+
 pub(super) fn devices_text(devices: &Devices) -> String {
     let devices = match devices {
         Ok(devices) => devices,
-        Err(missing) => return missing.to_string(),
+        Err(missing) => return why(missing),
     };
     let one = |(ordinal, (name, attributes)): (usize, &(String, Attributes))| {
         let (major, minor) = attributes.compute_capability;
@@ -48,13 +56,16 @@ pub(super) fn devices_json(devices: &Devices) -> Value {
 }
 
 pub(super) fn compiler_text(compiler: &Compiler) -> String {
-    let found = compiler.as_ref().map_err(|missing| missing.to_string()).map(|nvrtc| {
-        let headers = nvrtc
-            .include()
-            .map_or_else(|missing| missing.to_string(), |folder| format!("headers in {}", folder.display()));
-        format!("{}; {headers}", nvrtc.path().display())
-    });
-    found.unwrap_or_else(|missing| missing)
+    let nvrtc = match compiler {
+        Ok(nvrtc) => nvrtc,
+        Err(missing) => return why(missing),
+    };
+    let headers = match nvrtc.include() {
+        Ok(folder) => format!("headers in {}", folder.display()),
+        Err(missing) => missing.to_string(),
+    };
+    let (major, minor) = nvrtc.version();
+    format!("{major}.{minor}, {}; {headers}", nvrtc.path().display())
 }
 
 pub(super) fn compiler_json(compiler: &Compiler) -> Value {
