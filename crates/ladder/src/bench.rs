@@ -26,6 +26,7 @@ mod ceiling;
 mod chapter;
 mod contest;
 mod machine;
+mod resident;
 mod results;
 
 pub use answers::Answers;
@@ -35,4 +36,5 @@ pub use ceiling::{Ceiling, ceilings};
 pub use chapter::chapter;
 pub use contest::{BenchError, Contest, METHOD, Times, flops};
 pub use machine::{Machine, commit, cpu_model};
+pub use resident::Resident;
 pub use results::{Results, ResultsError, Row, Shape};

@@ -1,11 +1,12 @@
 //! The command line: what can be asked, and how an answer leaves.
 
+use crate::devices::{self, DeviceArgs};
 use crate::{benchmark, check, climb, compare, conform, doctor, run, serve};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ladder::registry::{ORACLE, RUNGS, Settings};
+use ladder::registry::{RUNGS, Settings};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub(crate) struct ClimbArgs {
     pub(crate) score: ScoreArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Write a page with the table and charts of speed, memory and traffic over N
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
@@ -110,7 +113,7 @@ pub(crate) struct MachineArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// The rung, or the oracle
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(devices::all_names()))]
     pub(crate) rung: String,
     /// A safetensors file with q, k and v of rank 4, or of rank 3 for one sequence, or of rank 3 packed with
     /// cu_seqlens_q and cu_seqlens_k (or cu_seqlens for both); it may hold k_lens, bias, sinks and alibi_slopes
@@ -127,6 +130,8 @@ pub(crate) struct RunArgs {
     pub(crate) score: ScoreArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the summary
     #[arg(long)]
     pub(crate) json: bool,
@@ -136,11 +141,14 @@ pub(crate) struct RunArgs {
 pub(crate) struct ConformArgs {
     /// The folder with manifest.json and the cases
     pub(crate) dir: PathBuf,
-    /// Only this rung, or form of a layer; may be given several times [default: every rung, every form, and the oracle]
+    /// Only this rung, or form of a layer; may be given several times [default: every rung, every form, and the oracle; with
+    /// --device every rung that runs there]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(conform::names()))]
     pub(crate) rung: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the lines
     #[arg(long)]
     pub(crate) json: bool,
@@ -312,10 +320,6 @@ pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
 
 fn rungs() -> impl Iterator<Item = &'static str> {
     RUNGS.iter().map(|rung| rung.name)
-}
-
-fn names() -> impl Iterator<Item = &'static str> {
-    rungs().chain([ORACLE])
 }
 
 fn count(text: &str) -> Result<usize, String> {

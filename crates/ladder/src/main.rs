@@ -7,6 +7,7 @@ mod cli;
 mod climb;
 mod compare;
 mod conform;
+mod devices;
 mod doctor;
 mod format;
 mod input;

@@ -201,7 +201,12 @@ pub fn rung(name: &str) -> Option<&'static Rung> {
     RUNGS.iter().find(|rung| rung.name == name)
 }
 
-/// The implementation of that name: a rung or the oracle.
+/// The rung of that name that runs on a device.
+pub fn device_rung(name: &str) -> Option<&'static DeviceRung> {
+    DEVICE_RUNGS.iter().find(|rung| rung.name == name)
+}
+
+/// The implementation of that name that runs on the CPU: a rung or the oracle.
 pub fn attention(name: &str, settings: Settings) -> Option<Box<dyn Attention>> {
     if name == ORACLE { Some(Box::new(Oracle)) } else { rung(name).map(|rung| rung.build(settings)) }
 }
