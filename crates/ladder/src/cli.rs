@@ -157,34 +157,44 @@ pub(crate) struct ConformArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Only the rungs of this chapter and the ones below them; may be given several times [default: every rung]
-    #[arg(long, value_name = "N", value_parser = chapter)]
+    #[arg(long, value_name = "N", value_parser = chapter, conflicts_with_all = ["device", "ncu"])]
     pub(crate) chapter: Vec<u32>,
     /// Exactly this rung; may be given several times
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(rungs()), conflicts_with = "chapter")]
     pub(crate) rung: Vec<String>,
-    /// Keys of a sequence; may be a list [default: 256,512,1024]
+    /// Keys of a sequence; may be a list [default: 256,512,1024; on a device 1024,4096]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<usize>,
-    /// Channels of a head; may be a list [default: 64]
+    /// Channels of a head; may be a list [default: 64; on a device 64,128]
     #[arg(long, value_name = "D,...", value_delimiter = ',', value_parser = count)]
     pub(crate) d: Vec<usize>,
-    /// Element types, of f32, bf16 and f16; may be a list [default: f32]
+    /// Element types, of f32, bf16 and f16; may be a list [default: f32; on a device f32,f16]
     #[arg(long, value_name = "TYPE,...", value_delimiter = ',', value_parser = dtype)]
     pub(crate) dtype: Vec<DType>,
-    /// Query heads, and as many key and value heads [default: 4]
+    /// Query heads, and as many key and value heads [default: 4; on a device 16, of 4 sequences]
     #[arg(long, value_parser = count)]
     pub(crate) heads: Option<usize>,
     /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, N 512 to 8192, full and
     /// causal, 16 heads; and one query on 16384 keys, 32 heads on 8. Of them, those with the given --n, --d and --dtype.
     /// On fa2-simd alone, unless --chapter or --rung says otherwise
-    #[arg(long, conflicts_with = "heads")]
+    #[arg(long, conflicts_with_all = ["heads", "device", "ncu"])]
     pub(crate) peers: bool,
     /// Measure fa2-simd with each kind of vectors that this CPU has, too
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["device", "ncu"])]
     pub(crate) levels: bool,
     /// Threads; may be a list [default: 1, and one for each core]
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads, conflicts_with_all = ["device", "ncu"])]
     pub(crate) threads: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Launch each rung once on each case and measure nothing: for a profiler
+    #[arg(long, requires = "device", conflicts_with_all = ["output", "json"])]
+    pub(crate) once: bool,
+    /// Measure nothing: read what the kernels of a run with --device and --once moved from the CSV of
+    /// ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum, and add it to the results in --output. Takes the same --rung,
+    /// --n, --d, --dtype and --heads as that run
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["device", "once"])]
+    pub(crate) ncu: Option<PathBuf>,
     /// Save the results in this file, which must be new or hold earlier results
     #[arg(long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
@@ -319,7 +329,7 @@ pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
 }
 
 fn rungs() -> impl Iterator<Item = &'static str> {
-    RUNGS.iter().map(|rung| rung.name)
+    RUNGS.iter().map(|rung| rung.name).chain(devices::names())
 }
 
 fn count(text: &str) -> Result<usize, String> {

@@ -242,6 +242,11 @@ impl DeviceRung {
     pub fn build(&self, device: &Device) -> Result<CudaRung, DeviceError> {
         CudaRung::new(self.algorithm, device)
     }
+
+    /// The names of the kernels of a call, in the order in which they run.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.algorithm.kernels()
+    }
 }
 
 impl Counts {

@@ -86,6 +86,21 @@ impl<'a, 'p> Resident<'a, 'p> {
         Ok(Calls { resident: self, place, count, graph })
     }
 
+    /// What is computed.
+    pub(super) fn problem(&self) -> &Problem<'p> {
+        self.problem
+    }
+
+    /// Who computes it.
+    pub(super) fn rungs(&self) -> &[CudaRung] {
+        self.rungs
+    }
+
+    /// In how many places its tensors lie.
+    pub(super) fn copies(&self) -> usize {
+        self.copies.len()
+    }
+
     /// The stream in which everything runs.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
