@@ -286,7 +286,9 @@ pub(crate) fn table(
     for row in rows {
         let cell = |column: &&str| match row.get(*column) {
             None => "–".into(),
-            Some(value) => value.as_f64().filter(|_| column.ends_with(BYTES)).map_or_else(|| escape(&text(value)), bytes),
+            Some(value) => {
+                value.as_f64().filter(|_| column.ends_with(BYTES)).map_or_else(|| escape(&text(value)), bytes)
+            }
         };
         let cells = columns.iter().map(cell);
         let _ = writeln!(markdown, "| {} |", cells.collect::<Vec<_>>().join(" | "));

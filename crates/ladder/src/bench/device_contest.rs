@@ -30,12 +30,13 @@ const MOST: usize = 60;
 
 /// How [`DeviceContest::time`] measures, in one sentence for those who read the numbers.
 pub const DEVICE_METHOD: &str = "Seeded normal inputs that stay on the device, each result checked against the f64 oracle \
-    (of a large case 16 rows of each head at its start, middle and end), then the rungs in turn on the same buffers, copied so \
-    often that they do not fit the level-2 cache twice, timed by events: ms is the median of 2 rounds of launches back to back \
-    for 90 ms, each the median of its launches, ms_burst the better of 2 medians of 20 ms of launches after a rest of 120 ms; \
-    calls shorter than 3 ms are launched several at once, as a graph; 2(d + d_v) FLOPs for each visible query-key pair; a ceiling \
-    is the best of 8 launches of 20 ms of independent f32 multiply-adds, and of 8 copies within the device's memory; counted_ \
-    bytes are those of the same algorithm on the CPU with as much fast memory as a block has shared memory";
+    (of a large case 16 rows of each head at its start, middle and end), then the rungs in turn on the same buffers, of which \
+    there are copies beyond twice the level-2 cache where one would fit it, timed by events: ms is the median of 2 rounds of \
+    launches back to back for 90 ms, ms_burst the better of 2 bursts of 20 ms after a rest of 120 ms; a round or burst counts with \
+    the median of its launches; calls shorter than 3 ms are launched several at once, as a graph; 2(d + d_v) FLOPs for each \
+    visible query-key pair; a ceiling is the best of 8 launches of 20 ms of independent f32 multiply-adds, and of 8 copies \
+    within the device's memory; counted_read_bytes and counted_written_bytes are those of the same algorithm on the CPU with as \
+    much fast memory as a block of threads has shared memory";
 
 /// Rungs that have each computed one problem rightly on their device, and may be timed on it.
 pub struct DeviceContest<'a, 'p> {
@@ -142,7 +143,7 @@ mod tests {
         for words in [
             format!("case {} rows", answers::ROWS),
             format!("median of {ROUNDS} rounds of launches back to back for {SUSTAINED} ms"),
-            format!("better of {ROUNDS} medians of {BURST} ms"),
+            format!("better of {ROUNDS} bursts of {BURST} ms"),
             format!("rest of {} ms", REST.as_millis()),
             format!("shorter than {UNIT} ms"),
             format!("best of {} launches of {} ms", ceiling::RUNS, ceiling::RUN_MS),

@@ -4,12 +4,15 @@ use super::on_device::{cases, rungs};
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::format;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use attention::Traffic;
 use comfy_table::Cell;
 use ladder::bench::{Case, Results, ncu};
 use ladder::registry::{self, DeviceRung};
 use std::path::Path;
+
+/// What is added to the method of the results.
+const METHOD: &str = "ncu_read_bytes and ncu_written_bytes as ncu read them, the sums over the kernels of one call";
 
 /// What a rung moved on a case.
 type Call<'a> = (&'a Case, &'static DeviceRung, Traffic);
@@ -29,8 +32,11 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     let mut results = Results::read(path)?;
     for (case, rung, moved) in &calls {
         let row = results.rows.iter_mut().find(|row| row.is_of(rung.name, case));
-        let row = row.ok_or_else(|| anyhow::anyhow!("{}: found no row of {} on {case}", path.display(), rung.name))?;
+        let row = row.with_context(|| format!("{}: found no row of {} on {case}", path.display(), rung.name))?;
         (row.ncu_read_bytes, row.ncu_written_bytes) = (Some(moved.read), Some(moved.written));
+    }
+    if !results.method.ends_with(METHOD) {
+        results.method = format!("{}; {METHOD}", results.method.trim_end_matches('.'));
     }
     results.write(path)?;
     cli::print(&if args.json { results.to_string() } else { Comparison::of_one(&results).text() })?;
