@@ -371,3 +371,12 @@ fn mask(text: &str) -> Result<Mask, String> {
             .ok_or_else(|| "wanted full, causal or window:L,R with whole numbers L and R".into()),
     }
 }
+
+/// What `ladder bench` would be told by these words.
+#[cfg(test)]
+pub(crate) fn bench_args(words: &[&str]) -> BenchArgs {
+    match Cli::parse_from([&["ladder", "bench"], words].concat()).verb {
+        Some(Verb::Bench(args)) => args,
+        other => panic!("{other:?}"),
+    }
+}

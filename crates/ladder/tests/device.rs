@@ -82,7 +82,6 @@ fn what_takes_all_rungs_says_which_it_left_out() {
         (&shape[..], false),
         (&["bench", "--n", "4", "--threads", "1"], false),
         (&["bench", "--n", "4", "--threads", "1", "--rung", "fa2"], true),
-        (&["bench", "--n", "4", "--threads", "1", "--chapter", "1"], true),
         (&["conform", &pack(), "--rung", "oracle"], true),
     ] {
         let text = text(args);

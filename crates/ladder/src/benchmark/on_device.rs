@@ -132,3 +132,31 @@ fn once(cases: &[Case], rungs: &[CudaRung], device: &Device) -> Result<bool> {
     cli::print(&format!("launched once on {} in each of {} cases: {}", device.name(), cases.len(), names.join(", ")))?;
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench_args;
+
+    #[test]
+    fn a_device_is_measured_on_two_types_widths_lengths_and_masks_unless_told_otherwise() {
+        let cases_of = |words: &[&str]| cases(&bench_args(words));
+        let all = cases_of(&[]);
+        assert_eq!(all.len(), 2 * 2 * 2 * 2);
+        assert!(all.iter().all(|case| (case.batch, case.heads, case.kv_heads) == (4, 16, 16) && !case.is_decode()));
+        assert_eq!(all[0].to_string(), "F32 full batch 4 heads 16 on 16 q 1024 kv 1024 d 64");
+        assert_eq!(all[15].to_string(), "F16 causal batch 4 heads 16 on 16 q 4096 kv 4096 d 128");
+        let some = cases_of(&["--n", "64,64,32", "--dtype", "f16,F16", "--d", "40", "--heads", "3"]);
+        let some: Vec<String> = some.iter().map(Case::to_string).collect();
+        let wanted = ["full", "causal"]
+            .map(|mask| [32, 64].map(|n| format!("F16 {mask} batch 4 heads 3 on 3 q {n} kv {n} d 40")));
+        assert_eq!(some, [&wanted[0][0], &wanted[1][0], &wanted[0][1], &wanted[1][1]].map(String::clone));
+    }
+
+    #[test]
+    fn rungs_come_in_the_order_of_the_ladder() {
+        let names = |words: &[&str]| rungs(&bench_args(words)).iter().map(|rung| rung.name).collect::<Vec<_>>();
+        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt"]);
+        assert_eq!(names(&["--rung", "cuda-fa1", "--rung", "cuda-naive"]), ["cuda-naive", "cuda-fa1"]);
+    }
+}
