@@ -15,6 +15,7 @@
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but for one thing: a value that is not finite adds
 //! nothing to rows in which its weight is too small for f32.
 
+pub mod ceiling;
 mod fa1;
 mod fa2_simt;
 mod naive;
@@ -31,7 +32,7 @@ use device::Variant;
 
 /// Every variant of every kernel of this crate, as they are prebuilt.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
-    naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS)
+    naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS).chain(&ceiling::VARIANTS)
 }
 
 #[cfg(doc)]

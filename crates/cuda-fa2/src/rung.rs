@@ -32,6 +32,20 @@ impl Algorithm {
             Algorithm::Fa2Simt => "cuda-fa2-simt",
         }
     }
+
+    /// The variants of its kernel file.
+    pub(crate) fn variants(self) -> &'static [Variant] {
+        match self {
+            Algorithm::Naive => &naive::VARIANTS,
+            Algorithm::Fa1 => &fa1::VARIANTS,
+            Algorithm::Fa2Simt => &fa2_simt::VARIANTS,
+        }
+    }
+
+    /// The names of the kernels of a call, in the order in which they run.
+    pub fn kernels(self) -> impl Iterator<Item = &'static str> {
+        self.variants()[0].kernels.iter().map(|(name, ..)| *name)
+    }
 }
 
 /// A rung that runs on a device.
@@ -129,6 +143,14 @@ impl CudaRung {
         Ok(())
     }
 
+    /// Copies the results of a launch into `out`, once the device is done: the rows of each sequence, and no other.
+    ///
+    /// # Errors
+    /// `out` does not fit the problem; the driver fails.
+    pub fn download(&self, uploaded: &Uploaded, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
+        uploaded.download(problem, out)?.map_err(|error| self.failed(error))
+    }
+
     fn kernel(&self, variant: &'static Variant, name: &'static str) -> Result<Kernel, DeviceError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match kernels.entry([variant.file, variant.name, name]) {
@@ -166,7 +188,7 @@ impl Attention for CudaRung {
         // and nothing else knows of them.
         unsafe { self.launch(&plan, uploaded.tensors(), &self.stream) }.map_err(|error| self.failed(error))?;
         self.stream.synchronize().map_err(|error| self.failed(error))?;
-        uploaded.download(problem, out)?.map_err(|error| self.failed(error))
+        self.download(&uploaded, problem, out)
     }
 }
 

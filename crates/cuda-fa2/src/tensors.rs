@@ -116,7 +116,6 @@ impl Uploaded {
         let workspace = device.alloc(plan.workspace_bytes())?;
         let output = |shape: &[usize], size: usize| {
             let buffer = device.alloc(shape.iter().product::<usize>() * size)?;
-            buffer.fill(CANARY)?;
             let mut strides = vec![1isize; shape.len()];
             for axis in (1..shape.len()).rev() {
                 strides[axis - 1] = strides[axis] * shape[axis] as isize;
@@ -131,7 +130,18 @@ impl Uploaded {
         memory.extend([sequences, workspace]);
         let tensors =
             Tensors { q, k, v, o, lse, alibi_slopes, bias, sinks, workspace: workspace_at, sequences: sequences_at };
-        Ok(Uploaded { tensors, o: o_buffer, lse: lse_buffer, _memory: memory })
+        let uploaded = Uploaded { tensors, o: o_buffer, lse: lse_buffer, _memory: memory };
+        uploaded.clear()?;
+        Ok(uploaded)
+    }
+
+    /// Overwrites the results with NaN, so that what a launch leaves out shows.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn clear(&self) -> Result<(), DeviceError> {
+        self.o.fill(CANARY)?;
+        self.lse.fill(CANARY)
     }
 
     /// The memory of o, row-major, NaN until a kernel writes it.

@@ -2,7 +2,8 @@
 //!
 //! The definitions live here and nowhere else: `ladder bench` and the criterion benches of the chapters walk the same
 //! [`cases`] with the same [`rungs`], and a [`Contest`] exists only for rungs whose results have been checked against
-//! [`Answers`]. What they reach is held against the [`Ceiling`] of the machine.
+//! [`Answers`]. What they reach is held against the [`Ceiling`] of the machine. Rungs that run on a device are measured on data
+//! that is [there](Resident) already, in a [`DeviceContest`]; what they moved is read from a file of [`ncu`]'s.
 //!
 //! ```
 //! use ladder::bench::{self, Answers, Contest};
@@ -25,14 +26,19 @@ mod ceiling;
 #[cfg(feature = "criterion")]
 mod chapter;
 mod contest;
+mod device_contest;
 mod machine;
+pub mod ncu;
+mod resident;
 mod results;
 
 pub use answers::Answers;
-pub use case::{Case, FASTEST, build, cases, cases_for, latents, peers, rungs};
-pub use ceiling::{Ceiling, ceilings};
+pub use case::{Case, FASTEST, build, cases, cases_for, device_cases, latents, peers, rungs};
+pub use ceiling::{Ceiling, ceilings, device_ceiling};
 #[cfg(feature = "criterion")]
 pub use chapter::chapter;
 pub use contest::{BenchError, Contest, METHOD, Times, flops};
+pub use device_contest::{DEVICE_METHOD, DeviceContest, copies};
 pub use machine::{Machine, commit, cpu_model};
+pub use resident::Resident;
 pub use results::{Results, ResultsError, Row, Shape};

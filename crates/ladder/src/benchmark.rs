@@ -1,5 +1,8 @@
 //! `ladder bench`: the definitions of [`ladder::bench`], measured, shown and saved.
 
+mod ncu;
+mod on_device;
+
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::input::check_memory;
@@ -17,6 +20,17 @@ use std::thread;
 use std::time::SystemTime;
 
 pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
+    if let Some(file) = &args.ncu {
+        return ncu::main(args, file);
+    }
+    args.device.check(&args.rung)?;
+    match args.device.open()? {
+        Some(device) => on_device::main(args, &device),
+        None => on_cpu(args),
+    }
+}
+
+fn on_cpu(args: &BenchArgs) -> Result<bool> {
     let rungs = rungs(args);
     let cases = cases(args, &rungs)?;
     check_fit(&cases, &rungs)?;
@@ -29,23 +43,38 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
     let pools = threads(&args.threads).into_iter().map(cli::pool).collect::<Result<Vec<_>>>()?;
     let ceilings = bench::ceilings(&pools, memory::available());
     let contestants = contestants(args, &rungs)?;
-    let rows = match measure(&cases, &rungs, &contestants, &pools) {
-        Ok(rows) => rows,
-        Err(error) => match error.downcast_ref() {
-            Some(wrong @ BenchError::Wrong { .. }) => {
-                cli::complain(&format!("failed: {wrong}"));
-                return Ok(false);
-            }
-            _ => return Err(error),
-        },
-    };
+    let rows = measure(&cases, &rungs, &contestants, &pools);
     let date = humantime::format_rfc3339_seconds(date).to_string();
-    let results = Results { machine: Machine::cpu(), date, commit, method: METHOD.into(), ceilings, rows };
+    let head = Results { machine: Machine::cpu(), date, commit, method: METHOD.into(), ceilings, rows: Vec::new() };
+    let all = args.rung.is_empty() && args.chapter.is_empty() && !args.peers;
+    finish(args, rows, head, args.device.not_run().filter(|_| all))
+}
+
+/// Saves and shows what was measured; `false` if a result was wrong.
+fn finish(args: &BenchArgs, rows: Result<Vec<Row>>, head: Results, remark: Option<String>) -> Result<bool> {
+    let Some(rows) = judged(rows)? else { return Ok(false) };
+    let results = Results { rows, ..head };
     if let Some(path) = &args.output {
         results.write(path)?;
     }
-    cli::print(&if args.json { results.to_string() } else { Comparison::of_one(&results).text() })?;
+    let text =
+        || [Some(Comparison::of_one(&results).text()), remark].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    cli::print(&if args.json { results.to_string() } else { text() })?;
     Ok(true)
+}
+
+/// What was done, or `None` after saying which result was wrong.
+fn judged<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) => match error.downcast_ref() {
+            Some(wrong @ BenchError::Wrong { .. }) => {
+                cli::complain(&format!("failed: {wrong}"));
+                Ok(None)
+            }
+            _ => Err(error),
+        },
+    }
 }
 
 /// The shapes that were asked for.
@@ -160,7 +189,7 @@ fn measure(
         let problems: Vec<_> = inputs.iter().map(|input| input.problem()).collect();
         for pool in pools {
             let times = pool.install(|| Contest::check(&problems, &answers, contestants)?.time())?;
-            let row = |(rung, times)| Row::new(rung, case, &problem, pool.current_num_threads(), times);
+            let row = |(rung, times)| Row::new(rung, case, &problem, Some(pool.current_num_threads()), times);
             rows.extend(names.iter().map(String::as_str).zip(times).map(row));
             bar.inc(1);
         }

@@ -1,11 +1,12 @@
 //! The command line: what can be asked, and how an answer leaves.
 
+use crate::devices::{self, DeviceArgs};
 use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ladder::registry::{ORACLE, RUNGS, Settings};
+use ladder::registry::{RUNGS, Settings};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ pub(crate) struct ClimbArgs {
     pub(crate) score: ScoreArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Write a page with the table and charts of speed, memory and traffic over N
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
@@ -112,7 +115,7 @@ pub(crate) struct MachineArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// The rung, or the oracle
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(devices::all_names()))]
     pub(crate) rung: String,
     /// A safetensors file with q, k and v of rank 4, or of rank 3 for one sequence, or of rank 3 packed with
     /// cu_seqlens_q and cu_seqlens_k (or cu_seqlens for both); it may hold k_lens, bias, sinks and alibi_slopes
@@ -129,6 +132,8 @@ pub(crate) struct RunArgs {
     pub(crate) score: ScoreArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the summary
     #[arg(long)]
     pub(crate) json: bool,
@@ -138,11 +143,14 @@ pub(crate) struct RunArgs {
 pub(crate) struct ConformArgs {
     /// The folder with manifest.json and the cases
     pub(crate) dir: PathBuf,
-    /// Only this rung, or form of a layer; may be given several times [default: every rung, every form, and the oracle]
+    /// Only this rung, or form of a layer; may be given several times [default: every rung, every form, and the oracle; with
+    /// --device every rung that runs there]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(conform::names()))]
     pub(crate) rung: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the lines
     #[arg(long)]
     pub(crate) json: bool,
@@ -151,34 +159,44 @@ pub(crate) struct ConformArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Only the rungs of this chapter and the ones below them; may be given several times [default: every rung]
-    #[arg(long, value_name = "N", value_parser = chapter)]
+    #[arg(long, value_name = "N", value_parser = chapter, conflicts_with_all = ["device", "ncu"])]
     pub(crate) chapter: Vec<u32>,
     /// Exactly this rung; may be given several times
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(rungs()), conflicts_with = "chapter")]
     pub(crate) rung: Vec<String>,
-    /// Keys of a sequence; may be a list [default: 256,512,1024]
+    /// Keys of a sequence; may be a list [default: 256,512,1024; on a device 1024,4096]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<usize>,
-    /// Channels of a head; may be a list [default: 64]
+    /// Channels of a head; may be a list [default: 64; on a device 64,128]
     #[arg(long, value_name = "D,...", value_delimiter = ',', value_parser = count)]
     pub(crate) d: Vec<usize>,
-    /// Element types, of f32, bf16 and f16; may be a list [default: f32]
+    /// Element types, of f32, bf16 and f16; may be a list [default: f32; on a device f32,f16]
     #[arg(long, value_name = "TYPE,...", value_delimiter = ',', value_parser = dtype)]
     pub(crate) dtype: Vec<DType>,
-    /// Query heads, and as many key and value heads [default: 4]
+    /// Query heads, and as many key and value heads [default: 4; on a device 16, of 4 sequences]
     #[arg(long, value_parser = count)]
     pub(crate) heads: Option<usize>,
     /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, N 512 to 8192, full and
     /// causal, 16 heads; and one query on 16384 keys, 32 heads on 8. Of them, those with the given --n, --d and --dtype.
     /// On fa2-simd alone, unless --chapter or --rung says otherwise
-    #[arg(long, conflicts_with = "heads")]
+    #[arg(long, conflicts_with_all = ["heads", "device", "ncu"])]
     pub(crate) peers: bool,
     /// Measure fa2-simd with each kind of vectors that this CPU has, too
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["device", "ncu"])]
     pub(crate) levels: bool,
     /// Threads; may be a list [default: 1, and one for each core]
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = threads, conflicts_with_all = ["device", "ncu"])]
     pub(crate) threads: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Launch each rung once on each case and measure nothing: for a profiler
+    #[arg(long, requires = "device", conflicts_with_all = ["output", "json"])]
+    pub(crate) once: bool,
+    /// Measure nothing: read what the kernels of a run with --device and --once moved from the CSV of
+    /// ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum, and add it to the results in --output. Takes the same --rung,
+    /// --n, --d, --dtype and --heads as that run
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["device", "once"])]
+    pub(crate) ncu: Option<PathBuf>,
     /// Save the results in this file, which must be new or hold earlier results
     #[arg(long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
@@ -327,11 +345,7 @@ pub(crate) fn pool(threads: usize) -> Result<rayon::ThreadPool> {
 }
 
 fn rungs() -> impl Iterator<Item = &'static str> {
-    RUNGS.iter().map(|rung| rung.name)
-}
-
-fn names() -> impl Iterator<Item = &'static str> {
-    rungs().chain([ORACLE])
+    RUNGS.iter().map(|rung| rung.name).chain(devices::names())
 }
 
 fn count(text: &str) -> Result<usize, String> {
@@ -377,5 +391,14 @@ fn mask(text: &str) -> Result<Mask, String> {
             .strip_prefix("window:")
             .and_then(window)
             .ok_or_else(|| "wanted full, causal or window:L,R with whole numbers L and R".into()),
+    }
+}
+
+/// What `ladder bench` would be told by these words.
+#[cfg(test)]
+pub(crate) fn bench_args(words: &[&str]) -> BenchArgs {
+    match Cli::parse_from([&["ladder", "bench"], words].concat()).verb {
+        Some(Verb::Bench(args)) => args,
+        other => panic!("{other:?}"),
     }
 }

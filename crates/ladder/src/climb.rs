@@ -7,10 +7,11 @@ use crate::{format, report};
 use anyhow::{Context, Result, ensure};
 use attention::{AttentionError, Mask, Problem, Traffic};
 use comfy_table::Cell;
-use ladder::registry::RUNGS;
+use ladder::registry::{self, RUNGS};
 use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
+    let device = args.device.open()?;
     let input = input(args)?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
@@ -19,7 +20,7 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         // Better to hear now than after the climb that the page cannot be written.
         report::check(path, &problem)?;
     }
-    let rows = measure(&input.owned, settings);
+    let rows = measure(&input.owned, settings, device.as_ref());
     ensure!(
         rows.iter().any(|row| row.refusal().is_none()),
         "{}: found {} tensors, wanted a type that some rung supports",
@@ -31,11 +32,12 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         threads: rayon::current_num_threads(),
         compulsory: Traffic::compulsory(&problem),
         rows,
+        not_run: args.device.not_run(),
     };
     let mut failures: Vec<String> = climb.rows.iter().filter_map(Row::failure).collect();
     cli::print(&if args.json { climb.json(args).to_string() } else { climb.text(args) })?;
     if let Some(path) = &args.report {
-        failures.extend(report::write(path, &climb, &problem, args)?);
+        failures.extend(report::write(path, &climb, &problem, args, device.as_ref())?);
     }
     for failure in &failures {
         cli::complain(&format!("failed: {failure}"));
@@ -51,6 +53,8 @@ pub(crate) struct Climb {
     /// What every algorithm must move.
     pub(crate) compulsory: Traffic,
     pub(crate) rows: Vec<Row>,
+    /// Which rungs have no row, and why.
+    not_run: Option<String>,
 }
 
 fn input(args: &ClimbArgs) -> Result<Input> {
@@ -98,19 +102,30 @@ impl Climb {
         self.rows.iter().filter(|row| row.refusal().is_none()).map(|row| self.row_cells(row)).collect()
     }
 
-    /// Which rungs are not in the table, and why: a line for each.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
-        self.rows.iter().filter_map(Row::refusal).map(|why| format!("not in the table: {why}."))
+    /// What is not in the table, a line for each kind: the times of kernels alone, and which rungs are missing and why.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        let kernels = self.rows.iter().filter_map(|row| {
+            let seconds = row.result.as_ref().ok()?.kernel_seconds?;
+            Some(format!("{} {}", row.name, format::seconds(seconds)))
+        });
+        let kernels = kernels.collect::<Vec<_>>().join(", ");
+        let on_device = format!(
+            "on a device, time and GFLOP/s are of the whole call, with copies to it and back, vs below is against the same \
+             algorithm on the CPU, extra memory is the kernels'. Kernels alone: {kernels}."
+        );
+        let refusals = self.rows.iter().filter_map(Row::refusal).map(|why| format!("not in the table: {why}."));
+        let on_device = Some(on_device).filter(|_| !kernels.is_empty());
+        on_device.into_iter().chain(refusals).chain(self.not_run.clone())
     }
 
     fn row_cells(&self, row: &Row) -> Vec<String> {
-        let mut cells = vec![row.rung.name.to_string()];
+        let mut cells = vec![row.name.to_string()];
         match &row.result {
             Ok(m) => cells.extend([
                 format!("{:.3}", m.truth.ratio()),
                 m.below.as_ref().map_or("-".into(), |(_, below)| format!("{:.3}", below.ratio())),
                 format::seconds(m.seconds),
-                self.threads.to_string(),
+                if m.kernel_seconds.is_some() { "-".into() } else { self.threads.to_string() },
                 format::three_digits(m.gflops),
                 self.times_naive(m).map_or("-".into(), |times| format!("{}x", format::three_digits(times))),
                 format::bytes(m.peak_extra as f64),
@@ -154,13 +169,15 @@ impl Climb {
     fn text(&self, args: &ClimbArgs) -> String {
         let rows = self.cells().into_iter().map(|cells| cells.into_iter().map(Cell::new).collect());
         let table = format::table(Self::COLUMNS, rows);
-        let lines: Vec<String> = self.legend(args).into_iter().chain(self.refusals()).collect();
+        let lines: Vec<String> = self.legend(args).into_iter().chain(self.remarks()).collect();
         format!("{}\n{table}\n{}", self.used, lines.join("\n"))
     }
 
     fn json(&self, args: &ClimbArgs) -> Value {
         let rung = |row: &Row| {
-            let mut value = json!({ "rung": row.rung.name, "chapter": row.rung.chapter, "threads": self.threads });
+            let on_device = registry::device_rung(row.name).is_some();
+            let threads = (!on_device).then_some(self.threads);
+            let mut value = json!({ "rung": row.name, "chapter": row.chapter, "threads": threads });
             match &row.result {
                 Err(AttentionError::Unsupported { what, .. }) => {
                     value["unsupported"] = json!(format!("does not support {what}"));
@@ -172,6 +189,9 @@ impl Climb {
                     value["lse_error_over_tol"] = json!(m.truth.lse.ratio);
                     value["below_over_tol"] = json!(m.below.as_ref().map(|(_, below)| below.ratio()));
                     value["seconds"] = json!(m.seconds);
+                    if let Some(seconds) = m.kernel_seconds {
+                        value["kernel_seconds"] = json!(seconds);
+                    }
                     value["runs"] = json!(m.runs);
                     value["gflops"] = json!(m.gflops);
                     value["times_naive"] = json!(self.times_naive(m));
@@ -191,6 +211,7 @@ impl Climb {
             "threads": self.threads,
             "compulsory_bytes": self.compulsory.total(),
             "fast_memory": args.machine.settings().fast_memory,
+            "not_run": self.not_run,
             "passed": self.rows.iter().all(|row| row.failure().is_none()),
             "rungs": self.rows.iter().map(rung).collect::<Vec<_>>(),
         })

@@ -7,7 +7,7 @@ use crate::{format, page};
 use anyhow::{Context, Result, bail};
 use comfy_table::Cell;
 use ladder::bench::{Ceiling, Results, Row, Shape};
-use ladder::registry::RUNGS;
+use ladder::registry::{DEVICE_RUNGS, RUNGS};
 use std::collections::HashMap;
 use std::fs;
 
@@ -48,6 +48,31 @@ const SHAPE: [Property; 9] = [
     ("q\nlen", |row| row.q_len.to_string()),
     ("kv\nlen", |row| row.kv_len.to_string()),
     ("thr.", |row| row.threads.map_or("-".into(), |threads| threads.to_string())),
+];
+
+/// A column of a single file, and its number in a row, if it has one.
+type Column = (&'static str, fn(&Comparison, &Row) -> Option<String>);
+
+/// Times and speeds, but for the next two.
+const SPEEDS: [Column; 5] = [
+    ("ms", |_, row| Some(format::three_digits(row.ms))),
+    ("ms\nburst", |_, row| row.ms_burst.map(format::three_digits)),
+    ("GB/s", |_, row| row.gbps.map(format::three_digits)),
+    ("% of\nceiling", |all, row| all.files[0].1.share(row).map(|share| format::three_digits(100.0 * share))),
+    ("x\nbelow", |all, row| all.below(row).map(|below| times(below.ms / row.ms))),
+];
+
+/// The speed of a CPU, and that of a device.
+const GFLOPS: Column = ("GFLOP\n/s", |_, row| row.tflops.map(|tflops| format::three_digits(1e3 * tflops)));
+const TFLOPS: Column = ("TFLOP\n/s", |_, row| row.tflops.map(format::three_digits));
+
+/// Bytes that a call moves.
+const TRAFFIC: [Column; 5] = [
+    ("read\nby ncu", |_, row| row.ncu_read_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("written\nby ncu", |_, row| row.ncu_written_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("read\ncounted", |_, row| row.counted_read_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("written\ncounted", |_, row| row.counted_written_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("moved\nformula", |_, row| row.formula_bytes.map(format::bytes)),
 ];
 
 impl<'a> Comparison<'a> {
@@ -102,8 +127,9 @@ impl<'a> Comparison<'a> {
     /// Headings, and a row for each entry.
     fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let differing = self.properties().0;
+        let columns = self.columns();
         let speeds: Vec<String> = if self.files.len() == 1 {
-            ["ms", "ms\nburst", "GFLOP\n/s", "GB/s", "% of\nceiling", "x\nbelow"].map(String::from).into()
+            columns.iter().map(|(heading, _)| heading.to_string()).collect()
         } else {
             (0..self.files.len()).flat_map(headings).collect()
         };
@@ -112,32 +138,32 @@ impl<'a> Comparison<'a> {
             let row = any(entry);
             let mut cells = vec![row.who.clone()];
             cells.extend(differing.iter().map(|(_, value)| value(row)));
-            cells.extend(if self.files.len() == 1 { self.speeds(row) } else { side_by_side(entry) });
+            if self.files.len() == 1 {
+                cells.extend(columns.iter().map(|(_, value)| value(self, row).unwrap_or("-".into())));
+            } else {
+                cells.extend(side_by_side(entry));
+            }
             cells
         });
         (header.chain(speeds).collect(), rows.collect())
     }
 
-    /// All speeds of a row of the only file.
-    fn speeds(&self, row: &Row) -> Vec<String> {
-        vec![
-            format::three_digits(row.ms),
-            optional(row.ms_burst),
-            optional(row.tflops.map(|tflops| 1e3 * tflops)),
-            optional(row.gbps),
-            optional(self.files[0].1.share(row).map(|share| 100.0 * share)),
-            self.below(row).map_or("-".into(), |below| times(below.ms / row.ms)),
-        ]
+    /// The columns of a single file: those of speeds, and those of traffic that some row has.
+    fn columns(&self) -> Vec<Column> {
+        let of_device = |row: &Row| row.threads.is_none();
+        let has = |column: &Column| self.entries.iter().any(|entry| (column.1)(self, any(entry)).is_some());
+        let speed = if self.entries.iter().all(|entry| of_device(any(entry))) { TFLOPS } else { GFLOPS };
+        let traffic = TRAFFIC.iter().copied().filter(has);
+        SPEEDS[..2].iter().copied().chain([speed]).chain(SPEEDS[2..].iter().copied()).chain(traffic).collect()
     }
 
     /// The rung below on the same shape.
     fn below(&self, row: &Row) -> Option<&Row> {
-        let place = RUNGS.iter().position(|rung| rung.name == row.who)?;
-        let below = RUNGS.get(place.checked_sub(1)?)?;
-        self.entries
-            .iter()
-            .filter_map(|entry| entry[0])
-            .find(|other| other.who == below.name && other.shape() == row.shape())
+        let on_cpu = RUNGS.windows(2).map(|pair| [pair[0].name, pair[1].name]);
+        let on_device = DEVICE_RUNGS.windows(2).map(|pair| [pair[0].name, pair[1].name]);
+        let [below, _] = on_cpu.chain(on_device).find(|[_, name]| *name == row.who)?;
+        let mut rows = self.entries.iter().filter_map(|entry| entry[0]);
+        rows.find(|other| other.who == below && other.shape() == row.shape())
     }
 
     /// Where the numbers of each file come from, and the ceilings of its machine; then how they were measured.
@@ -212,6 +238,9 @@ fn source(results: &Results) -> String {
         machine.memory_bytes.map(|bytes| format::bytes(bytes as f64)),
         machine.gpu.clone(),
         machine.driver.as_ref().map(|driver| format!("driver {driver}")),
+        machine.cuda.as_ref().map(|cuda| format!("CUDA {cuda}")),
+        machine.nvrtc.as_ref().map(|nvrtc| format!("NVRTC {nvrtc}")),
+        machine.clocks.clone(),
         Some(results.date.clone()),
         Some(results.commit.as_ref().map_or("commit unknown".into(), |commit| format!("commit {commit}"))),
     ];
@@ -221,10 +250,18 @@ fn source(results: &Results) -> String {
 /// What the machine of some results could reach at best, if that was measured.
 fn ceilings(results: &Results) -> Option<String> {
     let ceiling = |ceiling: &Ceiling| {
-        let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps } = *ceiling;
+        let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps, copy_gbps } = *ceiling;
         let bf16 = bf16_gflops.map_or(String::new(), |bf16| format!(" ({} in BF16 pairs)", format::three_digits(bf16)));
-        let [fma, read] = [fma_gflops, read_gbps].map(format::three_digits);
-        format!("{threads} thread{}: {fma} GFLOP/s{bf16}, {read} GB/s", if threads == 1 { "" } else { "s" })
+        let who = match threads {
+            Some(1) => "1 thread: ".into(),
+            Some(threads) => format!("{threads} threads: "),
+            None => String::new(),
+        };
+        let fma = format::three_digits(fma_gflops);
+        let read = read_gbps.map(|read| format!("{} GB/s", format::three_digits(read)));
+        let copied =
+            copy_gbps.map(|copied| format!("{} GB/s read and written in copies", format::three_digits(copied)));
+        [Some(format!("{who}{fma} GFLOP/s{bf16}")), read, copied].into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
     let ceilings: Vec<String> = results.ceilings.iter().map(ceiling).collect();
     (!ceilings.is_empty()).then(|| format!("ceilings: {}", ceilings.join("; ")))

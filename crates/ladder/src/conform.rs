@@ -1,33 +1,38 @@
 //! `ladder conform`: rungs on a conformance pack.
 
 use crate::cli::{self, ConformArgs};
-use crate::format;
+use crate::{devices, format};
 use anyhow::{Result, bail, ensure};
-use attention::oracle;
+use attention::{Attention, oracle};
 use comfy_table::{Cell, Color};
+use device::Device;
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::forms;
-use ladder::registry::{self, ORACLE, RUNGS, Settings};
+use ladder::registry::{self, ORACLE, RUNGS};
 use mla::Form;
 use serde_json::json;
 use testkit::pack::{Case, CaseReport, Outcome, Pack, Status, run_on_canaries};
 
 pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
+    args.device.check(&args.rung)?;
+    let device = args.device.open()?;
     let pack = Pack::open(&args.dir)?;
     ensure!(!pack.cases().is_empty(), "{}: found no cases in manifest.json, wanted at least one", args.dir.display());
-    let (contestants, settings) = (contestants(args), args.machine.settings());
+    let contestants = contestants(args, device.as_ref())?;
     let bar = ProgressBar::new(pack.cases().len() as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
     let mut results = Vec::new();
     for case in pack.cases() {
         bar.set_message(case.name.clone());
-        results.push(run_case(&pack, case, &contestants, settings)?);
+        results.push(run_case(&pack, case, &contestants)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    cli::print(&if args.json { json(&contestants, &results) } else { text(&contestants, &results) })?;
+    let names: Vec<&str> = contestants.iter().map(|(name, _)| *name).collect();
+    let not_run = args.device.not_run().filter(|_| args.rung.is_empty());
+    cli::print(&if args.json { json(&names, &results) } else { text(&names, &results, not_run) })?;
     let mut passed = true;
-    for (rung, report) in pairs(&contestants, &results) {
+    for (rung, report) in pairs(&names, &results) {
         if let Status::Fail(why) = &report.status {
             cli::complain(&format!("failed: {rung} on {}: {why}", report.case));
             passed = false;
@@ -36,23 +41,43 @@ pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     Ok(passed)
 }
 
-/// What was asked for, without repetition; the oracle, every rung and every form of a layer if nothing was.
-fn contestants(args: &ConformArgs) -> Vec<&'static str> {
-    names().filter(|&name| args.rung.is_empty() || args.rung.iter().any(|rung| rung == name)).collect()
+/// A name, and the rung of that name, if it is that of a rung.
+type Contestant = (&'static str, Option<Box<dyn Attention>>);
+
+/// What was asked for, without repetition; the oracle, every rung and every form of a layer if nothing was, or every rung of
+/// the device.
+fn contestants(args: &ConformArgs, device: Option<&Device>) -> Result<Vec<Contestant>> {
+    let settings = args.machine.settings();
+    let all: Vec<&str> = if device.is_some() { devices::names().collect() } else { on_cpu().collect() };
+    let asked = all.into_iter().filter(|&name| args.rung.is_empty() || args.rung.iter().any(|rung| rung == name));
+    let contestant = |name| {
+        let is_rung = !forms().any(|form| form == name);
+        Ok((name, is_rung.then(|| devices::attention(name, settings, device)).transpose()?))
+    };
+    asked.map(contestant).collect()
 }
 
-/// Everyone who can run a case: the oracle, the rungs, and the forms that are no rungs too.
+/// The forms of a layer that are no rungs too.
+fn forms() -> impl Iterator<Item = &'static str> {
+    Form::ALL.map(Form::name).into_iter().filter(|form| registry::rung(form).is_none())
+}
+
+/// Everyone who can run a case on the CPU.
+fn on_cpu() -> impl Iterator<Item = &'static str> {
+    [ORACLE].into_iter().chain(RUNGS.iter().map(|rung| rung.name)).chain(forms())
+}
+
+/// Everyone who can run a case.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    let forms = Form::ALL.map(Form::name).into_iter().filter(|form| registry::rung(form).is_none());
-    [ORACLE].into_iter().chain(RUNGS.iter().map(|rung| rung.name)).chain(forms)
+    on_cpu().chain(devices::names())
 }
 
 /// The reports of one case, in the order of the contestants.
-fn run_case(pack: &Pack, case: &Case, contestants: &[&str], settings: Settings) -> Result<Vec<CaseReport>> {
+fn run_case(pack: &Pack, case: &Case, contestants: &[Contestant]) -> Result<Vec<CaseReport>> {
     let mut reports = Vec::new();
-    for name in contestants {
+    for (name, rung) in contestants {
         let form = Form::ALL.into_iter().find(|form| form.name() == *name);
-        let report = match (form, registry::attention(name, settings)) {
+        let report = match (form, rung) {
             (Some(form), rung) if case.family == "mla" || rung.is_none() => {
                 pack.run_layer(case, &|problem| forms::run(form, problem))
             }
@@ -75,7 +100,7 @@ fn pairs<'a>(
     results.iter().flat_map(|reports| contestants.iter().copied().zip(reports))
 }
 
-fn text(contestants: &[&str], results: &[Vec<CaseReport>]) -> String {
+fn text(contestants: &[&str], results: &[Vec<CaseReport>], not_run: Option<String>) -> String {
     let header = ["case"].into_iter().chain(contestants.iter().copied());
     let table = format::table(
         header,
@@ -93,7 +118,7 @@ fn text(contestants: &[&str], results: &[Vec<CaseReport>]) -> String {
             count(|status| matches!(status, Status::Unsupported(_))),
         )
     });
-    let totals: Vec<String> = totals.collect();
+    let totals: Vec<String> = totals.chain(not_run).collect();
     format!(
         "{table}\nNumbers are the worst error over the case's tolerance: of o and lse, and of a layer of all that it computes.\n{}",
         totals.join("\n")

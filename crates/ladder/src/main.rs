@@ -8,6 +8,7 @@ mod climb;
 mod compare;
 mod compile;
 mod conform;
+mod devices;
 mod doctor;
 mod format;
 mod input;

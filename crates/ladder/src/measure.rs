@@ -1,11 +1,14 @@
 //! Runs every rung on one problem: first counted, then checked, then timed.
 
+mod on_device;
+
 use crate::memory;
 use attention::oracle::{self, Truth};
-use attention::{AttentionError, Output, Problem, Traffic, TrafficMeter};
+use attention::{Attention, AttentionError, Output, Problem, Traffic, TrafficMeter};
+use device::Device;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ladder::bench::flops;
-use ladder::registry::{ORACLE, RUNGS, Rung, Settings};
+use ladder::registry::{DEVICE_RUNGS, ORACLE, RUNGS, Rung, Settings};
 use std::time::{Duration, Instant};
 use testkit::{OwnedProblem, Verdict, judge, judge_against};
 
@@ -18,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What a rung did with one problem.
 #[derive(Debug)]
 pub(crate) struct Row {
-    pub(crate) rung: &'static Rung,
+    pub(crate) name: &'static str,
+    pub(crate) chapter: u32,
     /// The numbers, or why there are none.
     pub(crate) result: Result<Measured, AttentionError>,
 }
@@ -28,14 +32,17 @@ pub(crate) struct Row {
 pub(crate) struct Measured {
     /// Against the oracle.
     pub(crate) truth: Verdict,
-    /// Against the next lower rung that can do the problem; the lowest has none.
+    /// Against the next lower rung that can do the problem, of which the lowest has none; on a device, against the same
+    /// algorithm on the CPU.
     pub(crate) below: Option<(&'static str, Verdict)>,
     /// The median of the timed runs.
     pub(crate) seconds: f64,
+    /// Of them, those of the kernels alone, on a device.
+    pub(crate) kernel_seconds: Option<f64>,
     pub(crate) runs: usize,
     /// Floating-point operations in 10^9 a second, counting visible pairs only.
     pub(crate) gflops: f64,
-    /// Bytes allocated at once beyond inputs and outputs.
+    /// Bytes allocated at once beyond inputs and outputs; on a device, by the kernels there.
     pub(crate) peak_extra: usize,
     /// By the meter and by the closed formula, if the rung counts.
     pub(crate) traffic: Option<Moved>,
@@ -58,7 +65,7 @@ impl Row {
 
     /// Why it is no result that counts, unless the rung does not offer what the problem asks for.
     pub(crate) fn failure(&self) -> Option<String> {
-        let name = self.rung.name;
+        let name = self.name;
         let measured = match &self.result {
             Ok(measured) => measured,
             Err(_) if self.refusal().is_some() => return None,
@@ -72,23 +79,34 @@ impl Row {
     }
 }
 
-/// Takes every rung through a sound problem, in order. One that cannot do it, or not with these settings, stops no other.
-pub(crate) fn measure(owned: &OwnedProblem, settings: Settings) -> Vec<Row> {
-    let bars = Bars::new();
+/// Takes every rung through a sound problem, in order, and with a device those that run there. One that cannot do it, or not
+/// with these settings, stops no other.
+pub(crate) fn measure(owned: &OwnedProblem, settings: Settings, device: Option<&Device>) -> Vec<Row> {
+    let on_device = if device.is_some() { DEVICE_RUNGS } else { &[] };
+    let bars = Bars::new(RUNGS.iter().map(|rung| rung.name).chain(on_device.iter().map(|rung| rung.name)));
     let truth = oracle::truth(&owned.problem());
     bars.oracle.finish();
     let mut rows = Vec::new();
     let mut below: Option<(&'static str, Output)> = None;
+    let mut kept = Vec::new();
     for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
         let input = rung.input(owned);
         let result = match measure_rung(rung, &input.problem(), settings, &truth, below.as_ref(), bar) {
             Ok((measured, output)) => {
+                if on_device.iter().any(|other| other.on_cpu == rung.name) {
+                    kept.push((rung.name, output.clone()));
+                }
                 below = Some((rung.name, output));
                 Ok(measured)
             }
             Err(error) => Err(error),
         };
-        rows.push(Row { rung, result });
+        rows.push(Row { name: rung.name, chapter: rung.chapter, result });
+    }
+    for (rung, bar) in on_device.iter().zip(&bars.rungs[RUNGS.len()..]) {
+        let below = kept.iter().find(|(name, _)| *name == rung.on_cpu);
+        let result = device.map(|device| on_device::measure_rung(rung, device, &owned.problem(), &truth, below, bar));
+        rows.extend(result.map(|result| Row { name: rung.name, chapter: rung.chapter, result }));
     }
     rows
 }
@@ -108,12 +126,34 @@ fn measure_rung(
     let mut output = Output::empty(problem)?;
     let (done, peak_extra) = memory::peak_extra(|| attention.forward_into(problem, &mut output.view_mut()));
     done?;
-    let weights = attention.weights(problem);
-    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, &output, below, weights));
-    let (truth, below) = (judge(problem, truth, &output, weights), below.map(against));
+    let verdicts = judged(attention.as_ref(), problem, &output, truth, below);
     bar.inc(1);
+    let timed = timed(attention.as_ref(), problem, output.clone(), bar)?;
+    Ok((Measured { peak_extra, traffic, ..Measured::new(problem, verdicts, timed) }, output))
+}
 
-    let mut scratch = output.clone();
+/// The verdicts on an output: against the oracle, and against another rung's.
+type Verdicts = (Verdict, Option<(&'static str, Verdict)>);
+
+fn judged(
+    attention: &dyn Attention,
+    problem: &Problem,
+    output: &Output,
+    truth: &Truth,
+    below: Option<&(&'static str, Output)>,
+) -> Verdicts {
+    let weights = attention.weights(problem);
+    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, output, below, weights));
+    (judge(problem, truth, output, weights), below.map(against))
+}
+
+/// The median time of some runs, in seconds, and how many they were.
+fn timed(
+    attention: &dyn Attention,
+    problem: &Problem,
+    mut scratch: Output,
+    bar: &ProgressBar,
+) -> Result<(f64, usize), AttentionError> {
     let mut times = Vec::new();
     while times.len() < RUNS && times.iter().sum::<Duration>() < PATIENCE {
         let start = Instant::now();
@@ -123,17 +163,22 @@ fn measure_rung(
     }
     bar.finish();
     times.sort();
-    let seconds = times[times.len() / 2].as_secs_f64();
-    let measured = Measured {
-        truth,
-        below,
-        seconds,
-        runs: times.len(),
-        gflops: flops(problem) / seconds / 1e9,
-        peak_extra,
-        traffic,
-    };
-    Ok((measured, output))
+    Ok((times[times.len() / 2].as_secs_f64(), times.len()))
+}
+
+impl Measured {
+    fn new(problem: &Problem, (truth, below): Verdicts, (seconds, runs): (f64, usize)) -> Self {
+        Measured {
+            truth,
+            below,
+            seconds,
+            kernel_seconds: None,
+            runs,
+            gflops: flops(problem) / seconds / 1e9,
+            peak_extra: 0,
+            traffic: None,
+        }
+    }
 }
 
 fn moved(rung: &Rung, problem: &Problem, settings: Settings) -> Result<Option<Moved>, AttentionError> {
@@ -151,7 +196,7 @@ struct Bars {
 }
 
 impl Bars {
-    fn new() -> Self {
+    fn new(rungs: impl Iterator<Item = &'static str>) -> Self {
         let all = MultiProgress::new();
         let style = ProgressStyle::with_template("{prefix:>14} [{bar:30}] {pos}/{len}").expect("a fixed template");
         let bar = |name, steps| {
@@ -160,7 +205,7 @@ impl Bars {
             bar
         };
         // A rung's steps: counted, checked, timed.
-        let (oracle, rungs) = (bar(ORACLE, 1), RUNGS.iter().map(|rung| bar(rung.name, 2 + RUNS as u64)).collect());
+        let (oracle, rungs) = (bar(ORACLE, 1), rungs.map(|rung| bar(rung, 2 + RUNS as u64)).collect());
         Bars { all, oracle, rungs }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 const INK: RGBColor = RGBColor(1, 2, 3);
 
 /// Hues apart for most eyes, of a lightness that reads on white and on black.
-const SERIES: [RGBColor; 9] = [
+const SERIES: [RGBColor; 11] = [
     RGBColor(213, 94, 0),
     RGBColor(136, 120, 220),
     RGBColor(0, 145, 110),
@@ -22,6 +22,8 @@ const SERIES: [RGBColor; 9] = [
     RGBColor(120, 120, 120),
     RGBColor(170, 40, 40),
     RGBColor(20, 160, 190),
+    RGBColor(110, 160, 40),
+    RGBColor(170, 110, 70),
 ];
 
 /// A line of a chart.

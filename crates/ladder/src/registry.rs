@@ -201,7 +201,12 @@ pub fn rung(name: &str) -> Option<&'static Rung> {
     RUNGS.iter().find(|rung| rung.name == name)
 }
 
-/// The implementation of that name: a rung or the oracle.
+/// The rung of that name that runs on a device.
+pub fn device_rung(name: &str) -> Option<&'static DeviceRung> {
+    DEVICE_RUNGS.iter().find(|rung| rung.name == name)
+}
+
+/// The implementation of that name that runs on the CPU: a rung or the oracle.
 pub fn attention(name: &str, settings: Settings) -> Option<Box<dyn Attention>> {
     if name == ORACLE { Some(Box::new(Oracle)) } else { rung(name).map(|rung| rung.build(settings)) }
 }
@@ -236,6 +241,11 @@ impl DeviceRung {
     /// The device fails.
     pub fn build(&self, device: &Device) -> Result<CudaRung, DeviceError> {
         CudaRung::new(self.algorithm, device)
+    }
+
+    /// The names of the kernels of a call, in the order in which they run.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.algorithm.kernels()
     }
 }
 

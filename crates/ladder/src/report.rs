@@ -8,7 +8,7 @@ use crate::measure::{Measured, Row, measure};
 use crate::page::{self, Series};
 use anyhow::{Context, Result};
 use attention::Problem;
-use ladder::registry::RUNGS;
+use device::Device;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,13 @@ pub(crate) fn check(path: &Path, problem: &Problem) -> Result<()> {
 }
 
 /// Measures the sweep and writes the page; returns what checks failed on the way.
-pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbArgs) -> Result<Vec<String>> {
+pub(crate) fn write(
+    path: &Path,
+    climb: &Climb,
+    problem: &Problem,
+    args: &ClimbArgs,
+    device: Option<&Device>,
+) -> Result<Vec<String>> {
     let (mut points, mut failures) = (Vec::new(), Vec::new());
     let longest = longest(problem);
     let mut n = SHORTEST;
@@ -50,7 +56,7 @@ pub(crate) fn write(path: &Path, climb: &Climb, problem: &Problem, args: &ClimbA
         let shape = shape(problem, n);
         let input = Input::random(shape, problem.options().mask, args.score);
         input.owned.try_problem()?;
-        let rows = measure(&input.owned, args.machine.settings());
+        let rows = measure(&input.owned, args.machine.settings(), device);
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));
         points.push(Point { n, rows });
         n *= 2;
@@ -71,7 +77,7 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
     let mut html = page::head("A climb of the ladder");
     writeln!(html, "<p>{}</p>", page::escape(&climb.used))?;
     html.push_str(&page::table(&Climb::COLUMNS.map(String::from), &climb.cells()));
-    for line in climb.legend(args).into_iter().chain(climb.refusals()) {
+    for line in climb.legend(args).into_iter().chain(climb.remarks()) {
         writeln!(html, "<p>{}</p>", page::escape(&line))?;
     }
     writeln!(
@@ -84,7 +90,7 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
         problem.options().mask,
         climb.threads,
     )?;
-    html.push_str(&page::key(RUNGS.iter().map(|rung| rung.name)));
+    html.push_str(&page::key(climb.rows.iter().map(|row| row.name)));
     for (title, lines, unit) in [
         ("Speed in GFLOP/s", speed, format::three_digits as fn(f64) -> String),
         ("Memory beyond inputs and outputs", memory, format::bytes),
@@ -107,5 +113,6 @@ fn series(points: &[Point], value: fn(&Measured) -> Option<f64>) -> Vec<Series> 
         });
         Series { color, width: 2, dot: 4, points: points.collect() }
     };
-    (0..RUNGS.len()).zip(page::colors()).map(line).collect()
+    let rungs = points.first().map_or(0, |point| point.rows.len());
+    (0..rungs).zip(page::colors()).map(line).collect()
 }

@@ -1,11 +1,11 @@
 //! `ladder run`: one rung on tensors from a file.
 
 use crate::cli::{self, RunArgs};
-use crate::format;
 use crate::input::{Input, check_problem_memory};
-use anyhow::{Context, Result, anyhow};
+use crate::{devices, format};
+use anyhow::{Context, Result};
 use attention::{Output, Tensor};
-use ladder::registry::{self, RUNGS};
+use ladder::registry::RUNGS;
 use ndarray::Axis;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -14,10 +14,11 @@ use std::time::Instant;
 use testkit::files::{FileTensor, write_safetensors};
 
 pub(crate) fn main(args: &RunArgs) -> Result<bool> {
+    args.device.check(std::slice::from_ref(&args.rung))?;
+    let device = args.device.open()?;
     let input = Input::read(&args.input, args.mask, args.score)?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
-    let attention = registry::attention(&args.rung, args.machine.settings())
-        .ok_or_else(|| anyhow!("--rung: found {}, wanted a rung", args.rung))?;
+    let attention = devices::attention(&args.rung, args.machine.settings(), device.as_ref())?;
     if attention.name() == RUNGS[0].name {
         // The one that takes more memory than O(N).
         check_problem_memory(&problem)?;
@@ -25,6 +26,9 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let start = Instant::now();
     let mut output = attention.forward(&problem).context(attention.name())?;
     let seconds = start.elapsed().as_secs_f64();
+    let threads = device.is_none().then(rayon::current_num_threads);
+    let on_cpu = || format!("in {} threads", rayon::current_num_threads());
+    let place = device.as_ref().map_or_else(on_cpu, |device| format!("on {}", device.name()));
     if input.unbatched {
         output = without_batch_axis(output);
     }
@@ -40,7 +44,8 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
             "o_shape": output.o.shape(),
             "lse_shape": output.lse.shape(),
             "mask": args.mask.to_string(),
-            "threads": rayon::current_num_threads(),
+            "threads": threads,
+            "device": device.as_ref().map(|device| device.name()),
             "seconds": seconds,
             "empty_rows": empty_rows,
             "not_finite": not_finite,
@@ -53,14 +58,13 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
         };
         let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
         format!(
-            "{} on {}: {}, mask {}, {} in {} threads\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
+            "{} on {}: {}, mask {}, {} {place}\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
              {not_finite} elements of o are not finite{ignored}",
             args.rung,
             input.label,
             problem.dtype(),
             args.mask,
             format::seconds(seconds),
-            rayon::current_num_threads(),
             output.o.shape(),
             output.lse.shape(),
         )

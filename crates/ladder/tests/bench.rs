@@ -79,6 +79,11 @@ fn a_file_means_what_it_says_and_is_written_as_it_was_read() {
         tflops: Some(0.0042),
         tflops_burst: None,
         gbps: Some(8.4),
+        ncu_read_bytes: None,
+        ncu_written_bytes: None,
+        counted_read_bytes: None,
+        counted_written_bytes: None,
+        formula_bytes: None,
     };
     assert_eq!((results.rows.len(), &results.rows[2]), (3, &decode));
 
@@ -185,10 +190,10 @@ fn speeds_are_held_against_the_ceilings_of_as_many_threads() {
     let folder = Folder::new();
     let here = answer(&["bench", "--rung", "fa2", "--n", "64", "--threads", "2,1", "--json"]);
     let here = read(&folder.file("here.json", &here)).unwrap();
-    assert!(here.ceilings.iter().map(|ceiling| ceiling.threads).eq([1, 2]), "{here}");
+    assert!(here.ceilings.iter().map(|ceiling| ceiling.threads).eq([Some(1), Some(2)]), "{here}");
     for row in &here.rows {
         let Ceiling { fma_gflops, read_gbps, .. } = here.ceilings[row.threads.unwrap() - 1];
-        let wanted = row.gbps.map_or(1e3 * row.tflops.unwrap() / fma_gflops, |gbps| gbps / read_gbps);
+        let wanted = row.gbps.map_or(1e3 * row.tflops.unwrap() / fma_gflops, |gbps| gbps / read_gbps.unwrap());
         assert_eq!(here.share(row), Some(wanted), "{row:?}");
     }
 

@@ -199,6 +199,33 @@ fn a_table_holds_the_matching_rows_and_where_they_were_measured() {
 }
 
 #[test]
+fn results_of_a_gpu_have_shares_of_its_own_ceilings_and_bytes_in_units() {
+    const ROWS: &str = r#"{
+        "machine": {"gpu": "Some GPU", "driver": "580.1", "cuda": "13.0"},
+        "date": "2026-01-31", "commit": "0123abc", "method": "by hand",
+        "ceilings": [{"fma_gflops": 50000, "copy_gbps": 4000}],
+        "rows": [
+            {"who": "cuda-naive", "dtype": "F16", "tflops": 5, "ms": 1, "ncu_read_bytes": 3221225472, "counted_read_bytes": 1610612736},
+            {"who": "cuda-fa1", "dtype": "F16", "tflops": 10, "ms": 0.5, "ncu_read_bytes": 52428800, "formula_bytes": 1048576.5},
+            {"who": "step", "dtype": "F16", "tflops": 1, "gbps": 1000, "ms": 2}
+        ]
+    }"#;
+    let folder = repository(&[("book/results/gpu.json", ROWS)]);
+    let expand = |text: &str| Pages::new(folder.path()).expand("page.md", text).unwrap();
+    let table = "{{#results gpu.json columns=who,ncu_read_bytes,counted_read_bytes,formula_bytes where dtype=F16}}\n";
+    let page = expand(table);
+    let wanted = "| who | read, by ncu | read, counted | moved, by the formula |\n|:--|--:|--:|--:|\n\
+                  | cuda-naive | 3 GiB | 1.50 GiB | – |\n| cuda-fa1 | 50 MiB | – | 1.00 MiB |\n| step | – | – | – |\n";
+    assert!(page.contains(wanted), "{page}");
+    assert!(page.contains("Measured on Some GPU, cuda 13.0, driver 580.1; 2026-01-31"), "{page}");
+    let numbers = "{{#result gpu.json ncu_read_bytes who=cuda-fa1}}, \
+                   {{#ratio gpu.json ncu_read_bytes who=cuda-naive over who=cuda-fa1}}, \
+                   {{#share gpu.json who=cuda-naive}}, {{#share gpu.json who=step}}";
+    let page = expand(&format!("{{{{#provenance gpu.json}}}}\n{numbers}"));
+    assert!(page.ends_with("\n50 MiB, 61.4, 10, 25"), "{page}");
+}
+
+#[test]
 fn where_numbers_come_from_is_told_once_in_units_for_people_and_without_columns_that_no_table_shows() {
     let results = RESULTS
         .replace("\"threads\": 8", "\"threads\": 8, \"memory_bytes\": 25276502016")

@@ -1,7 +1,8 @@
 //! What is measured.
 
 use crate::registry::{RUNGS, Rung, Settings};
-use attention::{Attention, DType, Mask};
+use attention::{Attention, DType, Mask, Sequence};
+use cuda_fa2::Shape;
 use std::fmt;
 use testkit::OwnedProblem;
 use testkit::problems::Spec;
@@ -44,6 +45,12 @@ pub fn cases(n: usize) -> [Case; 3] {
     let (mask, batch) = (Mask::Full, 1);
     let full = Case { dtype: DType::F32, d: 64, latent: None, mask, batch, heads: 4, kv_heads: 4, q_len: n, kv_len: n };
     [full, Case { mask: Mask::Causal, ..full }, Case { batch: DECODE_BATCH, q_len: 1, ..full }]
+}
+
+/// The cases of length `n` for rungs that run on a device: enough heads to fill one, full and causal.
+pub fn device_cases(n: usize) -> [Case; 2] {
+    let [full, causal, _] = cases(n);
+    [full, causal].map(|case| Case { batch: 4, heads: 16, kv_heads: 16, ..case })
 }
 
 /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, 512 to 8192 queries and keys,
@@ -91,6 +98,13 @@ pub fn build(rungs: &[&Rung]) -> Vec<Box<dyn Attention>> {
 }
 
 impl Case {
+    /// What a rung on a device plans with.
+    pub fn shape(&self) -> Shape {
+        let Case { dtype, d, latent, batch, heads, kv_heads, q_len, kv_len, .. } = *self;
+        let sequences = vec![Sequence { q: 0..q_len, k: 0..kv_len }; batch];
+        Shape { dtype, heads, kv_heads, d, d_v: latent.unwrap_or(d), packed: false, sequences }
+    }
+
     /// Fills the tensors with seeded normal numbers.
     pub fn build(&self) -> OwnedProblem {
         let Case { dtype, d, latent, mask, batch, heads, kv_heads, q_len, kv_len } = *self;
@@ -116,8 +130,9 @@ impl fmt::Display for Case {
 
 #[cfg(test)]
 mod tests {
-    use super::{FASTEST, build, cases, latents, peers, rungs};
+    use super::{FASTEST, build, cases, device_cases, latents, peers, rungs};
     use crate::registry::rung;
+    use cuda_fa2::Shape;
 
     #[test]
     fn a_chapter_brings_the_rung_below_it() {
@@ -151,6 +166,13 @@ mod tests {
         assert_eq!(peers[38].to_string(), "BF16 causal batch 1 heads 16 on 16 q 4096 kv 4096 d 128");
         assert_eq!(peers[20].to_string(), "F32 full batch 1 heads 32 on 8 q 1 kv 16384 d 128");
         assert!(rung(FASTEST).is_some());
+    }
+
+    #[test]
+    fn a_device_plans_with_the_shape_of_what_is_built() {
+        for case in device_cases(5).into_iter().chain(latents(3)) {
+            assert_eq!(case.shape(), Shape::from(&case.build().problem()), "{case}");
+        }
     }
 
     #[test]

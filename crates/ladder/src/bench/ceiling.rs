@@ -3,6 +3,7 @@
 mod products;
 
 use super::results::rounded;
+use device::{Device, DeviceError};
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -27,23 +28,28 @@ const STREAMS: usize = 4;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// The ceilings of this machine on so many threads, all of them at work at once.
+/// The ceilings of this machine on so many threads, all of them at work at once, or those of a device.
 ///
-/// They are those of vector units and memory. Tile units (AMX) are not asked; whoever uses them may pass the ceiling of
+/// On a CPU they are those of vector units and memory. Tile units (AMX) are not asked; whoever uses them may pass the ceiling of
 /// BF16. So may a decoding step that of reading, if a cache holds its keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ceiling {
-    /// Threads.
-    pub threads: usize,
-    /// 10^9 floating-point operations a second of multiply-adds of f32 in the widest vectors, which are two operations a
-    /// lane; where the CPU is not known to have them, of multiplications and additions.
+    /// Threads of a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// 10^9 floating-point operations a second of multiply-adds of f32 in the widest vectors, or on the CUDA cores, which are
+    /// two operations a lane; where the CPU is not known to have them, of multiplications and additions.
     pub fma_gflops: f64,
     /// The same of products of BF16 pairs added to an f32, four operations a lane, where the CPU has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf16_gflops: Option<f64>,
-    /// 10^9 bytes a second read from memory.
-    pub read_gbps: f64,
+    /// 10^9 bytes a second read from memory, by a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_gbps: Option<f64>,
+    /// 10^9 bytes a second of a copy within a device's memory, of which half are read and half written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_gbps: Option<f64>,
 }
 
 /// Measures the ceilings on the threads of each of `pools`, in a second or so for each. Reads a buffer of 1 GiB, or of a
@@ -52,12 +58,23 @@ pub fn ceilings(pools: &[ThreadPool], available: u64) -> Vec<Ceiling> {
     // Filled by one thread, as the tensors of a case are: where memory is near to some cores, it is near to the same ones.
     let words = vec![1; (BYTES.min(available / 4) / 8) as usize];
     let ceiling = |pool: &ThreadPool| Ceiling {
-        threads: pool.current_num_threads(),
+        threads: Some(pool.current_num_threads()),
         fma_gflops: products_a_second(pool, products::fma()),
         bf16_gflops: products::bf16().map(|block| products_a_second(pool, block)),
-        read_gbps: bytes_a_second(pool, &words),
+        read_gbps: Some(bytes_a_second(pool, &words)),
+        copy_gbps: None,
     };
     pools.iter().map(ceiling).collect()
+}
+
+/// Measures the ceilings of a device, in a second or so: see [`cuda_fa2::ceiling`].
+///
+/// # Errors
+/// The kernels do not compile; the driver fails.
+pub fn device_ceiling(device: &Device) -> Result<Ceiling, DeviceError> {
+    let cuda_fa2::ceiling::Ceiling { flops, copied } = cuda_fa2::ceiling::ceiling(device)?;
+    let (fma_gflops, copy_gbps) = (rounded(flops / 1e9), Some(rounded(copied / 1e9)));
+    Ok(Ceiling { threads: None, fma_gflops, bf16_gflops: None, read_gbps: None, copy_gbps })
 }
 
 impl Ceiling {
@@ -65,6 +82,11 @@ impl Ceiling {
     /// a second.
     pub fn gflops(&self, dtype: &str) -> f64 {
         self.bf16_gflops.filter(|_| dtype == "BF16").map_or(self.fma_gflops, |bf16| bf16.max(self.fma_gflops))
+    }
+
+    /// The ceiling of memory: 10^9 bytes a second.
+    pub fn gbps(&self) -> Option<f64> {
+        self.read_gbps.or(self.copy_gbps)
     }
 }
 
@@ -138,8 +160,8 @@ mod tests {
         let measured_well = || {
             let found = ceilings(&pools, 1 << 28);
             let [one, two] = found[..] else { panic!("{found:?}") };
-            assert_eq!((one.threads, two.threads), (1, 2));
-            let speeds = |c: &Ceiling| [c.fma_gflops, c.bf16_gflops.unwrap_or(c.fma_gflops), c.read_gbps];
+            assert_eq!((one.threads, two.threads), (Some(1), Some(2)));
+            let speeds = |c: &Ceiling| [c.fma_gflops, c.bf16_gflops.unwrap_or(c.fma_gflops), c.gbps().unwrap()];
             // A core of any machine that this runs on does more than 10^8 of each in a second, and less than 10^13.
             let all = [speeds(&one), speeds(&two)].concat();
             assert!(all.iter().all(|speed| (0.1..1e4).contains(speed)), "{found:?}");
@@ -159,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_type_has_the_greater_of_the_ceilings_of_its_instructions() {
-        let ceiling = Ceiling { threads: 1, fma_gflops: 100.0, bf16_gflops: Some(150.0), read_gbps: 10.0 };
+        let ceiling = Ceiling { fma_gflops: 100.0, bf16_gflops: Some(150.0), ..Ceiling::default() };
         assert_eq!(["F32", "F16", "BF16"].map(|dtype| ceiling.gflops(dtype)), [100.0, 100.0, 150.0]);
         let slow = Ceiling { bf16_gflops: Some(50.0), ..ceiling };
         let none = Ceiling { bf16_gflops: None, ..ceiling };

@@ -2,6 +2,7 @@
 
 use super::Answers;
 use attention::{Attention, AttentionError, Output, Problem};
+use device::DeviceError;
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 use testkit::{Verdict, forward_on_canaries};
@@ -50,6 +51,9 @@ pub enum BenchError {
         /// Its worst elements.
         verdict: Box<Verdict>,
     },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
 /// The times of one rung on one problem, in milliseconds a run.

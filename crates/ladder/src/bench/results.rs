@@ -26,7 +26,7 @@ pub struct Results {
     pub commit: Option<String>,
     /// How, in one sentence.
     pub method: String,
-    /// What the machine could reach at best, once for each number of threads; none where it was not measured.
+    /// What the machine could reach at best, once for each number of threads and once for a device; none where it was not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<Ceiling>,
     /// What came out.
@@ -72,6 +72,22 @@ pub struct Row {
     /// 10^9 bytes of inputs and outputs a second, sustained, where bytes are what counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
+    /// Bytes that a call on a GPU reads from its memory, by ncu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_read_bytes: Option<u64>,
+    /// Bytes that it writes there, by ncu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_written_bytes: Option<u64>,
+    /// Bytes that the same algorithm reads from slow memory by the meter of the CPU, with as much fast memory as a block of
+    /// threads has shared memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_read_bytes: Option<u64>,
+    /// Bytes that it writes there, by the meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_written_bytes: Option<u64>,
+    /// Bytes that it moves by the closed formula.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formula_bytes: Option<f64>,
 }
 
 /// What two rows must share for their speeds to be compared.
@@ -113,8 +129,8 @@ pub enum ResultsError {
 }
 
 impl Row {
-    /// The row of one contestant with its times on `problem`, which was built from `case`.
-    pub fn new(who: &str, case: &Case, problem: &Problem, threads: usize, times: Times) -> Self {
+    /// The row of one contestant with its times on `problem`, which was built from `case`, in so many threads of a CPU.
+    pub fn new(who: &str, case: &Case, problem: &Problem, threads: Option<usize>, times: Times) -> Self {
         let tflops = |ms: f64| Some(rounded(flops(problem) / ms / 1e9));
         let bytes = Traffic::compulsory(problem).total() as f64;
         Row {
@@ -127,13 +143,27 @@ impl Row {
             kv_heads: case.kv_heads,
             q_len: case.q_len,
             kv_len: case.kv_len,
-            threads: Some(threads),
+            threads,
             ms: rounded(times.ms),
             ms_burst: Some(rounded(times.ms_burst)),
             tflops: tflops(times.ms),
             tflops_burst: tflops(times.ms_burst),
             gbps: case.is_decode().then(|| rounded(bytes / times.ms / 1e6)),
+            ncu_read_bytes: None,
+            ncu_written_bytes: None,
+            counted_read_bytes: None,
+            counted_written_bytes: None,
+            formula_bytes: None,
         }
+    }
+
+    /// Whether it is that of this contestant on this case, on whatever machine.
+    pub fn is_of(&self, who: &str, case: &Case) -> bool {
+        let lengths = [self.head_dim, self.batch, self.heads, self.kv_heads, self.q_len, self.kv_len];
+        self.who == who
+            && self.dtype == case.dtype.to_string()
+            && self.mask == case.mask.to_string()
+            && lengths == [case.d, case.batch, case.heads, case.kv_heads, case.q_len, case.kv_len]
     }
 
     /// Everything but who and how fast.
@@ -150,6 +180,9 @@ impl Row {
 
     /// What is wrong with the numbers, if something is.
     fn fault(&self) -> Option<String> {
+        if let Some(bytes) = self.formula_bytes.filter(|bytes| !(0.0..=1e24).contains(bytes)) {
+            return Some(format!("formula_bytes: found {bytes}, wanted a number from 0 to 1e24"));
+        }
         let speeds = [("ms_burst", self.ms_burst), ("tflops", self.tflops), ("tflops_burst", self.tflops_burst)];
         let speeds = [("ms", Some(self.ms)), ("gbps", self.gbps)].into_iter().chain(speeds);
         if let Some(text) = [&self.who, &self.dtype, &self.mask].into_iter().find(|text| !is_plain(text)) {
@@ -180,12 +213,13 @@ impl Results {
     }
 
     fn fault(&self) -> Option<String> {
-        let Machine { cpu, gpu, driver, .. } = &self.machine;
+        let Machine { cpu, gpu, driver, cuda, nvrtc, clocks, .. } = &self.machine;
         if cpu.is_none() && gpu.is_none() {
             return Some("machine: found neither cpu nor gpu, wanted one of them".into());
         }
-        let texts = [Some(&self.method), cpu.as_ref(), gpu.as_ref(), driver.as_ref(), self.commit.as_ref()];
-        if let Some(text) = texts.into_iter().flatten().find(|text| !is_plain(text)) {
+        let texts = [cpu, gpu, driver, cuda, nvrtc, clocks, &self.commit];
+        let mut texts = texts.into_iter().flatten().chain([&self.method]);
+        if let Some(text) = texts.find(|text| !is_plain(text)) {
             return Some(format!("found {text:?} as method, commit or machine, wanted a text of one line"));
         }
         if humantime::parse_rfc3339(&self.date).is_err() {
@@ -213,22 +247,26 @@ impl Results {
     fn ceiling_fault(&self) -> Option<String> {
         let mut seen = HashSet::new();
         self.ceilings.iter().find_map(|ceiling| {
-            let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps } = *ceiling;
-            if threads == 0 || !seen.insert(threads) {
-                return Some(format!("found {threads} threads, wanted at least 1, and each number once"));
+            let Ceiling { threads, fma_gflops, bf16_gflops, read_gbps, copy_gbps } = *ceiling;
+            if threads == Some(0) || !seen.insert(threads) {
+                let threads = threads.map_or("a device".into(), |threads| format!("{threads} threads"));
+                return Some(format!("found {threads}, wanted at least 1 thread, and each number once"));
             }
-            let speeds =
-                [("fma_gflops", Some(fma_gflops)), ("bf16_gflops", bf16_gflops), ("read_gbps", Some(read_gbps))];
+            if read_gbps.is_none() && copy_gbps.is_none() {
+                return Some("found neither read_gbps nor copy_gbps, wanted one of them".into());
+            }
+            let memory = [("read_gbps", read_gbps), ("copy_gbps", copy_gbps)];
+            let speeds = [("fma_gflops", Some(fma_gflops)), ("bf16_gflops", bf16_gflops)].into_iter().chain(memory);
             bad_speed(speeds)
         })
     }
 
-    /// The share of its ceiling that a row reaches, 1 for all of it: of reading for a row in bytes a second, else of
+    /// The share of its ceiling that a row reaches, 1 for all of it: of memory for a row in bytes a second, else of
     /// arithmetic in its type. `None` if either has not been measured.
     pub fn share(&self, row: &Row) -> Option<f64> {
-        let ceiling = self.ceilings.iter().find(|ceiling| Some(ceiling.threads) == row.threads)?;
+        let ceiling = self.ceilings.iter().find(|ceiling| ceiling.threads == row.threads)?;
         match row.gbps {
-            Some(gbps) => Some(gbps / ceiling.read_gbps),
+            Some(gbps) => Some(gbps / ceiling.gbps()?),
             None => Some(1e3 * row.tflops? / ceiling.gflops(&row.dtype)),
         }
     }

@@ -1,0 +1,162 @@
+//! `ladder bench --device`: the rungs of a device, on data that stays there.
+
+use super::{finish, judged, or};
+use crate::cli::{self, BenchArgs};
+use crate::format;
+use crate::input::check_memory;
+use anyhow::{Context, Result, bail};
+use attention::{Attention, DType, Options, Problem, Traffic};
+use cuda_fa2::CudaRung;
+use device::Device;
+use indicatif::{ProgressBar, ProgressStyle};
+use ladder::bench::{self, Answers, Case, DEVICE_METHOD, DeviceContest, Machine, Resident, Results, Row};
+use ladder::registry::{self, DEVICE_RUNGS, DeviceRung, Settings};
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
+    let (rungs, cases) = (rungs(args), cases(args));
+    let built = rungs.iter().map(|rung| Ok(rung.build(device)?)).collect::<Result<Vec<_>>>()?;
+    for case in &cases {
+        check_fit(case, &built, device)?;
+    }
+    if let Some(path) = &args.output {
+        Results::check_target(path)?;
+    }
+    if args.once {
+        return once(&cases, &built, device);
+    }
+    let (commit, date) = (bench::commit(), SystemTime::now());
+    let ceilings = vec![bench::device_ceiling(device)?];
+    let rows = measure(&cases, &rungs, &built, device);
+    let date = humantime::format_rfc3339_seconds(date).to_string();
+    let method = DEVICE_METHOD.into();
+    let head = Results { machine: Machine::gpu(device), date, commit, method, ceilings, rows: Vec::new() };
+    finish(args, rows, head, None)
+}
+
+/// The rungs that were asked for, or all.
+pub(super) fn rungs(args: &BenchArgs) -> Vec<&'static DeviceRung> {
+    let asked = |rung: &&DeviceRung| args.rung.is_empty() || args.rung.iter().any(|name| name == rung.name);
+    DEVICE_RUNGS.iter().filter(asked).collect()
+}
+
+/// The shapes that were asked for.
+pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
+    let set = |asked: &[usize], default: &[usize]| or(asked, default).iter().copied().collect::<BTreeSet<_>>();
+    let (lengths, channels) = (set(&args.n, &[1024, 4096]), set(&args.d, &[64, 128]));
+    let mut cases: Vec<Case> = Vec::new();
+    for &dtype in or(&args.dtype, &[DType::F32, DType::F16]) {
+        for &d in &channels {
+            for case in lengths.iter().flat_map(|&n| bench::device_cases(n)) {
+                let heads = args.heads.unwrap_or(case.heads);
+                let case = Case { dtype, d, heads, kv_heads: heads, ..case };
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Refuses a case that one of the rungs does not take, or for which there is no memory. Counted in floating point, which
+/// cannot overflow.
+fn check_fit(case: &Case, rungs: &[CudaRung], device: &Device) -> Result<()> {
+    let [batch, heads, n, d] = [case.batch, case.heads, case.q_len, case.d].map(|x| x as f64);
+    check_memory(batch * heads, 0.0, 4.0 * batch * heads * n * d)?;
+    let tensors = batch * heads * n * (4.0 * d * case.dtype.size() as f64 + size_of::<f32>() as f64);
+    let (options, mut workspace) = (Options { mask: case.mask, ..Options::default() }, 0);
+    let free = device.memory_free()?;
+    if tensors <= free as f64 {
+        for rung in rungs {
+            workspace =
+                rung.plan(&case.shape(), &options).with_context(|| case.to_string())?.workspace_bytes().max(workspace);
+        }
+    }
+    let copies = bench::copies(tensors as usize, device.attributes().l2_bytes) as f64;
+    let needed = copies * (tensors + workspace as f64);
+    if needed > free as f64 {
+        let [needed, free] = [needed, free as f64].map(format::bytes);
+        bail!("{case}: needs {needed} of the device's memory, but {free} are free: choose a smaller shape");
+    }
+    Ok(())
+}
+
+/// Every rung on every case: one row each.
+fn measure(cases: &[Case], rungs: &[&DeviceRung], built: &[CudaRung], device: &Device) -> Result<Vec<Row>> {
+    let bar = ProgressBar::new(cases.len() as u64);
+    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
+    let mut rows = Vec::new();
+    for case in cases {
+        bar.set_message(case.to_string());
+        let owned = case.build();
+        let problem = owned.problem();
+        let bytes = Traffic::compulsory(&problem).total() as usize;
+        let copies = bench::copies(bytes, device.attributes().l2_bytes);
+        let resident = Resident::new(built, &problem, copies)?;
+        let times = DeviceContest::check(resident, &Answers::of(&problem))?.time()?;
+        for (rung, times) in rungs.iter().zip(times) {
+            rows.push(counted(rung, device, &problem, Row::new(rung.name, case, &problem, None, times)));
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// The row with what the same algorithm moves on the CPU, if it is counted there.
+fn counted(rung: &DeviceRung, device: &Device, problem: &Problem, row: Row) -> Row {
+    let settings = Settings { fast_memory: device.attributes().shared_per_block as usize };
+    let Some(counts) = registry::rung(rung.on_cpu).and_then(|rung| rung.counts()) else { return row };
+    let traffic = counts.traffic(problem, settings).ok();
+    Row {
+        counted_read_bytes: traffic.map(|traffic| traffic.read),
+        counted_written_bytes: traffic.map(|traffic| traffic.written),
+        formula_bytes: counts.formula(problem, settings).ok(),
+        ..row
+    }
+}
+
+/// Launches every rung on every case once, for a profiler, and checks what it wrote.
+fn once(cases: &[Case], rungs: &[CudaRung], device: &Device) -> Result<bool> {
+    for case in cases {
+        let owned = case.build();
+        let problem = owned.problem();
+        let contest = DeviceContest::check(Resident::new(rungs, &problem, 1)?, &Answers::of(&problem));
+        if judged(contest.map_err(Into::into))?.is_none() {
+            return Ok(false);
+        }
+    }
+    let names: Vec<&str> = rungs.iter().map(Attention::name).collect();
+    cli::print(&format!("launched once on {} in each of {} cases: {}", device.name(), cases.len(), names.join(", ")))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench_args;
+
+    #[test]
+    fn a_device_is_measured_on_two_types_widths_lengths_and_masks_unless_told_otherwise() {
+        let cases_of = |words: &[&str]| cases(&bench_args(words));
+        let all = cases_of(&[]);
+        assert_eq!(all.len(), 2 * 2 * 2 * 2);
+        assert!(all.iter().all(|case| (case.batch, case.heads, case.kv_heads) == (4, 16, 16) && !case.is_decode()));
+        assert_eq!(all[0].to_string(), "F32 full batch 4 heads 16 on 16 q 1024 kv 1024 d 64");
+        assert_eq!(all[15].to_string(), "F16 causal batch 4 heads 16 on 16 q 4096 kv 4096 d 128");
+        let some = cases_of(&["--n", "64,64,32", "--dtype", "f16,F16", "--d", "40", "--heads", "3"]);
+        let some: Vec<String> = some.iter().map(Case::to_string).collect();
+        let wanted = ["full", "causal"]
+            .map(|mask| [32, 64].map(|n| format!("F16 {mask} batch 4 heads 3 on 3 q {n} kv {n} d 40")));
+        assert_eq!(some, [&wanted[0][0], &wanted[1][0], &wanted[0][1], &wanted[1][1]].map(String::clone));
+    }
+
+    #[test]
+    fn rungs_come_in_the_order_of_the_ladder() {
+        let names = |words: &[&str]| rungs(&bench_args(words)).iter().map(|rung| rung.name).collect::<Vec<_>>();
+        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt"]);
+        assert_eq!(names(&["--rung", "cuda-fa1", "--rung", "cuda-naive"]), ["cuda-naive", "cuda-fa1"]);
+    }
+}

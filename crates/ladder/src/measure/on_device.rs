@@ -1,0 +1,44 @@
+//! A rung that runs on a device: the whole call, with the copies to it and back, and its kernels alone.
+
+use super::{Measured, RUNS, judged, timed};
+use attention::oracle::Truth;
+use attention::{Attention, AttentionError, Output, Problem};
+use cuda_fa2::Shape;
+use device::Device;
+use indicatif::ProgressBar;
+use ladder::bench::{BenchError, Resident};
+use ladder::registry::DeviceRung;
+
+pub(super) fn measure_rung(
+    rung: &DeviceRung,
+    device: &Device,
+    problem: &Problem,
+    truth: &Truth,
+    below: Option<&(&'static str, Output)>,
+    bar: &ProgressBar,
+) -> Result<Measured, AttentionError> {
+    let failed = |what: String| AttentionError::Device { rung: rung.name, what };
+    let attention = [rung.build(device).map_err(|error| failed(error.to_string()))?];
+    attention[0].supports(problem)?;
+    let peak_extra = attention[0].plan(&Shape::from(problem), problem.options())?.workspace_bytes();
+    bar.inc(1);
+
+    let output = attention[0].forward(problem)?;
+    let verdicts = judged(&attention[0], problem, &output, truth, below);
+    bar.inc(1);
+    let timed = timed(&attention[0], problem, output, bar)?;
+    let kernels = kernel_ms(&attention, problem).map_err(|error| match error {
+        BenchError::Rung { error, .. } => error,
+        other => failed(other.to_string()),
+    })?;
+    let measured = Measured::new(problem, verdicts, timed);
+    Ok(Measured { kernel_seconds: Some(kernels / 1e3), peak_extra, ..measured })
+}
+
+/// The median of some launches on data that is there already, in milliseconds.
+fn kernel_ms(rung: &[cuda_fa2::CudaRung; 1], problem: &Problem) -> Result<f64, BenchError> {
+    let resident = Resident::new(rung, problem, 1)?;
+    let mut times = (0..RUNS).map(|_| resident.once(0)).collect::<Result<Vec<_>, _>>()?;
+    times.sort_by(f64::total_cmp);
+    Ok(times[RUNS / 2])
+}
