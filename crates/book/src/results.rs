@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// What a row may hold, and the heading of its column in a table.
-const COLUMNS: [(&str, &str); 15] = [
+const COLUMNS: [(&str, &str); 20] = [
     ("who", "who"),
     ("dtype", "type"),
     ("head_dim", "d"),
@@ -26,7 +26,15 @@ const COLUMNS: [(&str, &str); 15] = [
     ("tflops", "TFLOP/s"),
     ("tflops_burst", "TFLOP/s (burst)"),
     ("gbps", "GB/s"),
+    ("ncu_read_bytes", "read, by ncu"),
+    ("ncu_written_bytes", "written, by ncu"),
+    ("counted_read_bytes", "read, counted"),
+    ("counted_written_bytes", "written, counted"),
+    ("formula_bytes", "moved, by the formula"),
 ];
+
+/// How the names of numbers of bytes end.
+const BYTES: &str = "_bytes";
 
 /// Parts of a machine that are named by their kind alone, in the order in which they are told.
 const MACHINE: [&str; 2] = ["cpu", "gpu"];
@@ -45,14 +53,15 @@ pub(crate) struct Results {
     rows: Vec<Map<String, Value>>,
 }
 
-/// What the machine could reach at best on so many threads.
+/// What the machine could reach at best on so many threads, or on its GPU.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ceiling {
-    threads: u64,
+    threads: Option<u64>,
     fma_gflops: f64,
     bf16_gflops: Option<f64>,
-    read_gbps: f64,
+    read_gbps: Option<f64>,
+    copy_gbps: Option<f64>,
 }
 
 /// `key=value` pairs that a row must have.
@@ -113,16 +122,17 @@ impl Results {
         })
     }
 
-    /// The percentage of its ceiling that the one row that matches reaches: of reading for a row in bytes a second, else of
+    /// The percentage of its ceiling that the one row that matches reaches: of memory for a row in bytes a second, else of
     /// arithmetic in its type.
     fn share(&self, file: &str, conditions: &Conditions) -> Result<f64, PageError> {
         let row = self.row(file, conditions)?;
         let threads = row.get("threads").and_then(Value::as_u64);
-        let ceiling = self.ceilings.iter().find(|ceiling| Some(ceiling.threads) == threads);
-        let ceiling =
-            ceiling.ok_or_else(|| PageError::Ceiling { path: file.into(), conditions: conditions.to_string() })?;
+        let ceiling = self.ceilings.iter().find(|ceiling| ceiling.threads == threads);
+        let absent = || PageError::Ceiling { path: file.into(), conditions: conditions.to_string() };
+        let ceiling = ceiling.ok_or_else(absent)?;
         if row.contains_key("gbps") {
-            return Ok(100.0 * self.number(file, "gbps", conditions)? / ceiling.read_gbps);
+            let memory = ceiling.read_gbps.or(ceiling.copy_gbps).ok_or_else(absent)?;
+            return Ok(100.0 * self.number(file, "gbps", conditions)? / memory);
         }
         let pairs = ceiling.bf16_gflops.filter(|_| row.get("dtype").is_some_and(|dtype| dtype == "BF16"));
         let gflops = pairs.map_or(ceiling.fma_gflops, |pairs| pairs.max(ceiling.fma_gflops));
@@ -135,7 +145,7 @@ impl Results {
         let others = self.machine.iter().filter(|(key, _)| !MACHINE.contains(&key.as_str()));
         let others = others.map(|(key, value)| match key.as_str() {
             "threads" => format!("{} threads", text(value)),
-            key => match (key.strip_suffix("_bytes"), value.as_f64()) {
+            key => match (key.strip_suffix(BYTES), value.as_f64()) {
                 (Some(what), Some(number)) => format!("{} of {}", bytes(number), what.replace('_', " ")),
                 _ => format!("{} {}", key.replace('_', " "), text(value)),
             },
@@ -206,7 +216,8 @@ pub(crate) fn result(folder: &Path, directive: Directive) -> Result<(String, Str
     };
     let conditions = Conditions::parse(conditions, directive)?;
     let number = Results::load(folder, file)?.number(file, column, &conditions)?;
-    Ok((three_digits(number), file.clone()))
+    let bytes_or_digits = if column.ends_with(BYTES) { bytes } else { three_digits };
+    Ok((bytes_or_digits(number), file.clone()))
 }
 
 /// `{{#ratio FILE COLUMN key=value ... over key=value ...}}`: the quotient of two numbers. Conditions before `both`, if
@@ -273,7 +284,13 @@ pub(crate) fn table(
     }
     let _ = writeln!(markdown, "\n{rule}");
     for row in rows {
-        let cells = columns.iter().map(|column| row.get(*column).map_or("–".into(), |value| escape(&text(value))));
+        let cell = |column: &&str| match row.get(*column) {
+            None => "–".into(),
+            Some(value) => {
+                value.as_f64().filter(|_| column.ends_with(BYTES)).map_or_else(|| escape(&text(value)), bytes)
+            }
+        };
+        let cells = columns.iter().map(cell);
         let _ = writeln!(markdown, "| {} |", cells.collect::<Vec<_>>().join(" | "));
     }
     let from = if explained.contains(file) { "From the same run.".into() } else { results.provenance(page) };
