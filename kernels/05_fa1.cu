@@ -20,6 +20,7 @@ struct Running {
     int q_len;
 };
 
+// ANCHOR: tile
 /// A tile in shared memory. Its stride is odd: a column lies in as many banks as a row, so that lanes may read either.
 struct Tile {
     float* data;
@@ -33,6 +34,7 @@ struct Tile {
         return tile;
     }
 };
+// ANCHOR_END: tile
 
 template <class T> __device__ void load(Tile tile, const Rows<T>& from, int first, int rows) {
     for (int x = threadIdx.x; x < rows * from.channels; x += THREADS) {
@@ -57,6 +59,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
     float *l = running.l + row0, *m = running.m + row0;
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
 
+    // ANCHOR: loops
     // Line 2: O = 0, l = 0, m = -inf in device memory.
     for (long long x = threadIdx.x; x < (long long)head.q.len * p.d_v; x += THREADS) O.data[x] = 0.0f;
     for (int i = threadIdx.x; i < head.q.len; i += THREADS) l[i] = 0.0f, m[i] = NEG_INFINITY;
@@ -112,6 +115,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
             for (int r = threadIdx.x; r < rows; r += THREADS) l[i0 + r] = l_i[r], m[i0 + r] = m_i[r];
         }
     }
+    // ANCHOR_END: loops
 
     // Line 16, return O, and what the listing leaves out: the sink, lse, and the rounding of o.
     __syncthreads();

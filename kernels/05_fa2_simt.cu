@@ -101,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2) fa2_simt
     const int i0 = tile * ROWS, i_end = min(i0 + ROWS, head.q.len);
     if (i0 >= head.q.len) return;
 
+    // ANCHOR: stream
     // Line 4: load Q_i.
     const bool tame_q = load<ROWS>(head.q, i0, [&](int r, int c, const float* x) {
         for (int e = 0; e < 4; ++e) q(c + e, r) = x[e];
@@ -164,6 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2) fa2_simt
             add_product<TX, 4, KEYS>(o, p, v, ty, tx, [](float o, float p, float v) { return fmaf(p, v, o); });
         }
     }
+    // ANCHOR_END: stream
 
     for (int r = 0; r < 8; ++r) {
         const int i = i0 + ty * 8 + r;

@@ -42,6 +42,7 @@ template <class T> __device__ void load(Tile& tile, const Rows<T>& from, int fir
     for (int y = threadIdx.y; y < TILE; y += WARPS) tile[y][threadIdx.x] = from.get(first + y, column + threadIdx.x);
 }
 
+// ANCHOR: scores
 /// Line 1: S = Q K^T, scaled and masked.
 extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __grid_constant__ Problem p, Scores s) {
     __shared__ Tile q, k;
@@ -65,7 +66,9 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __g
         if (i < head.q.len && j < head.k.len) s.row(p, at.sequence, at.head, i)[j] = head.score(dot[n], i, j);
     }
 }
+// ANCHOR_END: scores
 
+// ANCHOR: softmax
 /// Line 2: P = softmax(S), a warp a row: its largest score, the sum of its weights, the weights over their sum.
 extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_softmax(const __grid_constant__ Problem p, Scores s) {
     const long long index = (long long)blockIdx.x * WARPS + threadIdx.y;
@@ -86,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_softmax(const __
     for (int j = threadIdx.x; j < head.k.len; j += TILE) row[j] = weight(row[j], m) * factor;
     if (threadIdx.x == 0) head.store_lse(i, log_sum_exp(m, l));
 }
+// ANCHOR_END: softmax
 
 /// Line 3: O = P V.
 extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __grid_constant__ Problem p, Scores s) {

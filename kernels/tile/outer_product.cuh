@@ -5,6 +5,7 @@
 // 8 x 8 does 64 multiply-adds for 16 numbers read, which is what lets the multipliers, not shared memory, set the pace.
 #pragma once
 
+// ANCHOR: swizzled
 /// A matrix in shared memory, `W` f32 a row, in groups of 4 whose order within a row changes every `RUN` rows. So threads
 /// that write one column of many rows, as a transposed load does, meet few bank conflicts, and a row is still read 16 bytes
 /// at a time.
@@ -16,6 +17,7 @@ template <int W> struct Swizzled {
     __device__ float* group(int r, int g) const { return data + r * W + ((g ^ (r / RUN % 8)) * 4); }
     __device__ float& operator()(int r, int c) const { return group(r, c / 4)[c % 4]; }
 };
+// ANCHOR_END: swizzled
 
 /// A matrix in shared memory as it is, `W` f32 a row, in groups of 4: for rows that are written as they are read.
 template <int W> struct Plain {
@@ -37,6 +39,7 @@ template <int N> __device__ void read(float (&to)[N], const float* from) {
 /// The columns of a thread: `RUN` side by side, then the next `RUN` behind those of the other lanes of its `TX`.
 template <int TX, int RUN> __device__ inline int first_column(int tx, int run) { return (run * TX + tx) * RUN; }
 
+// ANCHOR: product
 /// C += A B over `STEPS` rows of both: `a` holds A by columns, `b` B by rows. A thread has 8 rows of C, from 8 ty on, and `N`
 /// columns, of [`first_column`]. `add(c, x, y)` is c + x y.
 template <int TX, int RUN, int STEPS, int N, class A, class B, class Add>
@@ -57,6 +60,7 @@ __device__ void add_product(float (&c)[8][N], A a, B b, int ty, int tx, Add add)
         }
     }
 }
+// ANCHOR_END: product
 
 /// Stores a thread's block of a matrix by columns, 8 numbers a column: what [`add_product`] reads as A.
 template <int TX, int RUN, int N, class A> __device__ void write_columns(A to, const float (&c)[8][N], int ty, int tx) {

@@ -4,7 +4,7 @@ use crate::PageError;
 
 /// The directives that make a block of their own, and those that stand in a sentence.
 const BLOCKS: [&str; 4] = ["code", "figure", "results", "provenance"];
-const INLINE: [&str; 3] = ["result", "ratio", "share"];
+const INLINE: [&str; 4] = ["result", "ratio", "share", "ceiling"];
 
 /// One directive on a page.
 #[derive(Clone, Copy, Debug)]

@@ -149,12 +149,12 @@ pub enum PageError {
         /// The value.
         found: String,
     },
-    /// A share of a ceiling that was not measured.
-    #[error("{path}: no ceiling of as many threads as the row `{conditions}` has")]
+    /// A ceiling that was not measured.
+    #[error("{path}: no ceiling of the threads, or of the device without threads, of `{conditions}`")]
     Ceiling {
         /// The file.
         path: String,
-        /// What the row had to match.
+        /// What it was asked for.
         conditions: String,
     },
     /// A measured number on a page that does not say where it comes from.

@@ -10,15 +10,16 @@
 //! | `{{#result FILE COLUMN key=value ...}}` | one measured number of `book/results/FILE` |
 //! | `{{#ratio FILE COLUMN [key=value ... both] key=value ... over key=value ...}}` | the quotient of two of them |
 //! | `{{#share FILE key=value ...}}` | how many percent of its ceiling a measured row reaches |
+//! | `{{#ceiling FILE COLUMN [threads=N]}}` | what the machine could reach at best: `tflops` of f32 arithmetic, `gbps` of memory |
 //! | `{{#results FILE columns=a,b,c [where key=value ...]}}` | a table of measured numbers with its provenance |
 //! | `{{#provenance FILE}}` | machine, date, commit and method of a file of results |
 //!
-//! A directive stands on one line. `result`, `ratio` and `share` stand in a sentence; the others make a block and have the line
-//! for themselves. `\{{#` shows a directive as text. What cannot be found is an error, never a blank; and a page
+//! A directive stands on one line. `result`, `ratio`, `share` and `ceiling` stand in a sentence; the others make a block and have
+//! the line for themselves. `\{{#` shows a directive as text. What cannot be found is an error, never a blank; and a page
 //! with a measured number must also say where it was measured. It says how once: under the first table of a file.
 //!
-//! A name in backticks such as `m_not_stored` is a test or a function of the page's chapter; one that its sources do not
-//! have is an error.
+//! A name in backticks such as `m_not_stored` is a test or a function of the page's chapter, or of its kernels and their tests;
+//! one that these sources do not have is an error.
 //!
 //! What it does not do: reload a page in the browser, or load anything from a network.
 

@@ -1,4 +1,4 @@
-//! Names of tests and functions on a page: each must be in the chapters.
+//! Names of tests and functions on a page: each must be in the chapters, or in the kernels of the page's chapter.
 
 use crate::PageError;
 use crate::directive::AtLine;
@@ -6,8 +6,12 @@ use pulldown_cmark::{Event, Parser};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// What the kernels of all chapters share, and their tests.
+const SHARED: [&str; 3] = ["kernels/tile", "kernels/ptx", "tests/gpu"];
+
 /// Checks the code spans of `page` that are small words joined by `_`. In the chapter that the page belongs to, or in all of
-/// them if it belongs to none, three words or more must be a function, as a test is, and two must at least be there.
+/// them if it belongs to none, three words or more must be a function, as a test is, and two must at least be there. The
+/// kernels of the chapter count as its sources, with what they share with those of others and their tests.
 pub(crate) fn check(root: &Path, page: &str, text: &str) -> Result<(), AtLine> {
     let own = format!("chapters/{}", page.trim_end_matches(".md"));
     let folder = if root.join(&own).is_dir() { own } else { "chapters".into() };
@@ -15,7 +19,7 @@ pub(crate) fn check(root: &Path, page: &str, text: &str) -> Result<(), AtLine> {
     for (event, place) in Parser::new(text).into_offset_iter() {
         let Event::Code(name) = event else { continue };
         let Some(words) = joined_words(&name) else { continue };
-        let sources = sources.get_or_insert_with(|| read(&root.join(&folder)));
+        let sources = sources.get_or_insert_with(|| read(&root.join(&folder)) + &kernels(root, page));
         let there = if words > 2 { sources.contains(&format!("fn {name}(")) } else { has_word(sources, &name) };
         if !there {
             let line = text[..place.start].matches('\n').count() + 1;
@@ -37,14 +41,25 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
 }
 
-/// All Rust sources under `folder`, one after the other; nothing where there are none.
+/// The kernels whose number is that of the page, and what comes with them; nothing where there are none.
+fn kernels(root: &Path, page: &str) -> String {
+    let number = page.split('-').next().unwrap_or_default();
+    let files = fs::read_dir(root.join("kernels")).into_iter().flatten().flatten();
+    let own = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("{number}_")));
+    let own: String = own.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).collect();
+    if own.is_empty() { own } else { own + &SHARED.map(|folder| read(&root.join(folder))).concat() }
+}
+
+/// All sources in Rust and CUDA under `folder`, one after the other; nothing where there are none.
 fn read(folder: &Path) -> String {
     let (mut text, mut folders) = (String::new(), vec![PathBuf::from(folder)]);
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             match path.extension() {
                 _ if path.is_dir() => folders.push(path),
-                Some(extension) if extension == "rs" => text += &fs::read_to_string(path).unwrap_or_default(),
+                Some(extension) if extension == "rs" || extension == "cuh" => {
+                    text += &fs::read_to_string(path).unwrap_or_default()
+                }
                 _ => {}
             }
         }

@@ -38,11 +38,12 @@ impl Pages {
                 "result" => results::result(&self.folder(), directive)?,
                 "ratio" => results::ratio(&self.folder(), directive)?,
                 "share" => results::share(&self.folder(), directive)?,
+                "ceiling" => results::ceiling(&self.folder(), directive)?,
                 "results" => results::table(&self.folder(), directive, text, &explained)?,
                 _ => results::provenance(&self.folder(), directive, text)?,
             };
             match directive {
-                Directive { name: "result" | "ratio" | "share", line, .. } => used.push((line, file)),
+                Directive { name: "result" | "ratio" | "share" | "ceiling", line, .. } => used.push((line, file)),
                 _ => drop(explained.insert(file)),
             }
             Ok(text)

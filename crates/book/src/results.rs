@@ -62,6 +62,16 @@ struct Ceiling {
     bf16_gflops: Option<f64>,
     read_gbps: Option<f64>,
     copy_gbps: Option<f64>,
+<<<<<<< HEAD
+=======
+}
+
+impl Ceiling {
+    /// That of memory.
+    fn gbps(&self) -> Option<f64> {
+        self.read_gbps.or(self.copy_gbps)
+    }
+>>>>>>> book5
 }
 
 /// `key=value` pairs that a row must have.
@@ -131,7 +141,11 @@ impl Results {
         let absent = || PageError::Ceiling { path: file.into(), conditions: conditions.to_string() };
         let ceiling = ceiling.ok_or_else(absent)?;
         if row.contains_key("gbps") {
+<<<<<<< HEAD
             let memory = ceiling.read_gbps.or(ceiling.copy_gbps).ok_or_else(absent)?;
+=======
+            let memory = ceiling.gbps().ok_or_else(absent)?;
+>>>>>>> book5
             return Ok(100.0 * self.number(file, "gbps", conditions)? / memory);
         }
         let pairs = ceiling.bf16_gflops.filter(|_| row.get("dtype").is_some_and(|dtype| dtype == "BF16"));
@@ -245,6 +259,28 @@ pub(crate) fn share(folder: &Path, directive: Directive) -> Result<(String, Stri
     let conditions = Conditions::parse(conditions, directive)?;
     let share = Results::load(folder, file)?.share(file, &conditions)?;
     Ok((three_digits(share), file.clone()))
+}
+
+/// `{{#ceiling FILE COLUMN [threads=N]}}`: what the machine could reach at best, of f32 arithmetic in `tflops` or of memory in
+/// `gbps`, on so many threads of a CPU or on its GPU. Returns the number and the file.
+pub(crate) fn ceiling(folder: &Path, directive: Directive) -> Result<(String, String), PageError> {
+    let wants = || directive.wants("FILE tflops or FILE gbps, and threads=N for a CPU");
+    let words = words(directive)?;
+    let [file, column, rest @ ..] = words.as_slice() else { return Err(wants()) };
+    let threads = match rest {
+        [] => None,
+        [word] => Some(word.strip_prefix("threads=").and_then(|number| number.parse().ok()).ok_or_else(wants)?),
+        _ => return Err(wants()),
+    };
+    let results = Results::load(folder, file)?;
+    let found = results.ceilings.iter().find(|ceiling| ceiling.threads == threads);
+    let number = match column.as_str() {
+        "tflops" => found.map(|ceiling| ceiling.fma_gflops / 1e3),
+        "gbps" => found.and_then(Ceiling::gbps),
+        _ => return Err(wants()),
+    };
+    let absent = || PageError::Ceiling { path: file.into(), conditions: directive.arguments.into() };
+    Ok((three_digits(number.ok_or_else(absent)?), file.clone()))
 }
 
 /// `{{#results FILE columns=a,b,c where key=value ...}}`: a table of the matching rows and where they come from, which is

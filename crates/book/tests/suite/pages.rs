@@ -190,6 +190,41 @@ fn a_share_is_that_of_the_ceiling_of_the_row() {
 }
 
 #[test]
+fn a_ceiling_is_that_of_the_threads_or_of_the_device() {
+    const CEILINGS: &str = r#"{
+        "machine": {"gpu": "Some GPU"}, "date": "2026-01-31", "commit": "0123abc", "method": "by hand",
+        "ceilings": [
+            {"threads": 2, "fma_gflops": 200, "read_gbps": 20},
+            {"fma_gflops": 64000, "copy_gbps": 4000},
+            {"threads": 4, "fma_gflops": 400}
+        ],
+        "rows": []
+    }"#;
+    let folder = repository(&[("book/results/gpu.json", CEILINGS)]);
+    let expand = |arguments: &str| {
+        let text = format!("{{{{#provenance gpu.json}}}}\nAt most {{{{#ceiling gpu.json {arguments}}}}}.");
+        Pages::new(folder.path()).expand("page.md", &text)
+    };
+    for (arguments, wanted) in
+        [("tflops", "64"), ("gbps", "4000"), ("tflops threads=2", "0.200"), ("gbps threads=2", "20")]
+    {
+        let page = expand(arguments).unwrap();
+        assert!(page.ends_with(&format!("\nAt most {wanted}.")), "{arguments}: {page}");
+    }
+    let error = |arguments: &str| match expand(arguments) {
+        Err(BookError::Page { line: 2, error, .. }) => *error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(error("tflops threads=3"), PageError::Ceiling { .. }));
+    assert!(matches!(error("gbps threads=4"), PageError::Ceiling { .. }));
+    for arguments in ["", "ms", "tflops who=fa2", "tflops threads=two", "tflops threads=2 threads=2"] {
+        assert!(matches!(error(arguments), PageError::Arguments { .. }), "{arguments}");
+    }
+    let alone = Pages::new(folder.path()).expand("p", "{{#ceiling gpu.json tflops}}");
+    assert!(alone.unwrap_err().to_string().contains("#provenance"), "no number without its source");
+}
+
+#[test]
 fn a_table_holds_the_matching_rows_and_where_they_were_measured() {
     let page = expand("{{#results cpu.json columns=who,ms,tflops where mask=full}}\n");
     let table = "| who | ms | TFLOP/s |\n|:--|--:|--:|\n| fa1 | 12.3 | 0.0271 |\n| fa2 | 4.11 | – |\n| a &#124; peer | 1235 | – |\n";
@@ -253,6 +288,10 @@ fn a_test_that_a_page_names_is_there() {
         ("chapters/03-fa1/tests/checks/mod.rs", "fn step_1_fit_by_hand() {}\n// fn the_old_name is gone\n"),
         ("chapters/03-fa1/tests/wrong.rs", "fn grid_floored() { let q_len = 1; }\n"),
         ("chapters/04-fa2/tests/wrong.rs", "    fn o_not_rescaled(keys in keys()) {}\n"),
+        ("kernels/05_naive.cu", "void naive_scores() {}\n"),
+        ("kernels/06_other.cu", "void other_scores() {}\n"),
+        ("kernels/tile/softmax.cuh", "float max_over(float x);\n"),
+        ("tests/gpu/laws.rs", "fn the_same_bits_again() {}\n"),
     ]);
     let expand =
         |page: &str, name: &str| Pages::new(repository.path()).expand(page, &format!("One.\n\nSee `{name}`.\n"));
@@ -264,6 +303,10 @@ fn a_test_that_a_page_names_is_there() {
         ("how-to-use.md", "step_1_fit_by_hand"),
         ("03-fa1.md", "cargo test -p some_long_name"),
         ("03-fa1.md", "B_c"),
+        ("05-cuda.md", "naive_scores"),
+        ("05-cuda.md", "max_over"),
+        ("05-cuda.md", "the_same_bits_again"),
+        ("05-cuda.md", "grid_floored"),
     ] {
         assert!(expand(page, name).is_ok(), "{page}: {name}");
     }
@@ -272,6 +315,9 @@ fn a_test_that_a_page_names_is_there() {
         ("03-fa1.md", "o_not_rescaled"),
         ("03-fa1.md", "grid_rounded"),
         ("how-to-use.md", "fit_by_hand"),
+        ("03-fa1.md", "naive_scores"),
+        ("05-cuda.md", "other_scores"),
+        ("05-cuda.md", "the_same_bits"),
     ] {
         match expand(page, name) {
             Err(BookError::Page { line: 3, error, .. }) if matches!(*error, PageError::Name { .. }) => {}
