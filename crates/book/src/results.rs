@@ -62,8 +62,6 @@ struct Ceiling {
     bf16_gflops: Option<f64>,
     read_gbps: Option<f64>,
     copy_gbps: Option<f64>,
-<<<<<<< HEAD
-=======
 }
 
 impl Ceiling {
@@ -71,7 +69,6 @@ impl Ceiling {
     fn gbps(&self) -> Option<f64> {
         self.read_gbps.or(self.copy_gbps)
     }
->>>>>>> book5
 }
 
 /// `key=value` pairs that a row must have.
@@ -141,11 +138,7 @@ impl Results {
         let absent = || PageError::Ceiling { path: file.into(), conditions: conditions.to_string() };
         let ceiling = ceiling.ok_or_else(absent)?;
         if row.contains_key("gbps") {
-<<<<<<< HEAD
-            let memory = ceiling.read_gbps.or(ceiling.copy_gbps).ok_or_else(absent)?;
-=======
             let memory = ceiling.gbps().ok_or_else(absent)?;
->>>>>>> book5
             return Ok(100.0 * self.number(file, "gbps", conditions)? / memory);
         }
         let pairs = ceiling.bf16_gflops.filter(|_| row.get("dtype").is_some_and(|dtype| dtype == "BF16"));
