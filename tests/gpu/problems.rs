@@ -6,6 +6,7 @@ use ladder::registry::{DEVICE_RUNGS, Settings, rung};
 use libtest_mimic::Failed;
 use ndarray::Array4;
 use proptest::prelude::*;
+use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use testkit::problems::{Spec, problems};
 use testkit::{check, check_against, forward_on_canaries, judge};
@@ -13,11 +14,13 @@ use testkit::{check, check_against, forward_on_canaries, judge};
 /// Problems for each rung where `PROPTEST_CASES` does not say.
 const CASES: u32 = 500;
 
-/// Drawn problems of the types that the rungs take.
+/// Drawn problems of the types that the rungs take; every third has five times the keys, for the tiles of a kernel are larger
+/// than those of a CPU rung.
 pub(crate) fn for_devices() -> impl Strategy<Value = Spec> {
-    problems().prop_map(|spec| match spec.dtype {
-        DType::Bf16 => Spec { dtype: DType::F16, ..spec },
-        _ => spec,
+    (problems(), select(vec![1, 1, 5])).prop_map(|(spec, times)| {
+        let lengths = spec.lengths.into_iter().map(|(q, k)| (q, times * k)).collect();
+        let dtype = if spec.dtype == DType::Bf16 { DType::F16 } else { spec.dtype };
+        Spec { lengths, dtype, ..spec }
     })
 }
 
