@@ -98,3 +98,16 @@ unsafe fn timed(kernel: &Kernel, stream: &Stream, blocks: u32, args: &[Arg]) -> 
     unsafe { kernel.launch(stream, shape, args)? };
     Ok(stream.record()?.elapsed_ms(&start)?.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_have_the_numbers_that_are_counted_with() {
+        let text = device::file("05_ceiling.cu").unwrap();
+        for (name, value) in [("THREADS", THREADS as usize), ("CHAINS", CHAINS as usize), ("FLIGHT", FLIGHT)] {
+            assert!(text.contains(&format!("constexpr int {name} = {value};")), "{name}");
+        }
+    }
+}

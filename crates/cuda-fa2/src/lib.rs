@@ -11,6 +11,8 @@
 //! [`Attention::forward_into`] is both between an upload and a download: whoever measures or has data on the device calls the
 //! halves.
 //!
+//! What a device could reach at best is measured by [`ceiling`], with kernels of its own.
+//!
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but for one thing: a value that is not finite adds
 //! nothing to rows in which its weight is too small for f32.

@@ -118,10 +118,11 @@ impl<'a, 'p> Resident<'a, 'p> {
 impl Calls<'_, '_, '_> {
     /// Puts all of them into the stream.
     pub(super) fn launch(&self) -> Result<(), BenchError> {
-        Ok(match &self.graph {
-            Some(graph) => graph.launch(&self.resident.stream)?,
-            None => self.resident.launch(self.place, 0)?,
-        })
+        let launched = match &self.graph {
+            Some(graph) => graph.launch(&self.resident.stream),
+            None => self.resident.launch(self.place, 0),
+        };
+        Ok(launched?)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cli::{self, BenchArgs};
 use crate::format;
 use crate::input::check_memory;
 use anyhow::{Context, Result, bail};
-use attention::{Attention, DType, Options, Problem, Traffic};
+use attention::{Attention, DType, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,12 +60,18 @@ pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
     cases
 }
 
+/// Bytes of q, k, v, o and lse.
+fn tensor_bytes(case: &Case) -> f64 {
+    let rows = case.batch as f64 * case.heads as f64 * case.q_len as f64;
+    rows * (4.0 * case.d as f64 * case.dtype.size() as f64 + size_of::<f32>() as f64)
+}
+
 /// Refuses a case that one of the rungs does not take, or for which there is no memory. Counted in floating point, which
 /// cannot overflow.
 fn check_fit(case: &Case, rungs: &[CudaRung], device: &Device) -> Result<()> {
-    let [batch, heads, n, d] = [case.batch, case.heads, case.q_len, case.d].map(|x| x as f64);
-    check_memory(batch * heads, 0.0, 4.0 * batch * heads * n * d)?;
-    let tensors = batch * heads * n * (4.0 * d * case.dtype.size() as f64 + size_of::<f32>() as f64);
+    let [heads, n, d] = [case.batch as f64 * case.heads as f64, case.q_len as f64, case.d as f64];
+    check_memory(heads, 0.0, 4.0 * heads * n * d)?;
+    let tensors = tensor_bytes(case);
     let (options, mut workspace) = (Options { mask: case.mask, ..Options::default() }, 0);
     let free = device.memory_free()?;
     if tensors <= free as f64 {
@@ -92,8 +98,7 @@ fn measure(cases: &[Case], rungs: &[&DeviceRung], built: &[CudaRung], device: &D
         bar.set_message(case.to_string());
         let owned = case.build();
         let problem = owned.problem();
-        let bytes = Traffic::compulsory(&problem).total() as usize;
-        let copies = bench::copies(bytes, device.attributes().l2_bytes);
+        let copies = bench::copies(tensor_bytes(case) as usize, device.attributes().l2_bytes);
         let resident = Resident::new(built, &problem, copies)?;
         let times = DeviceContest::check(resident, &Answers::of(&problem))?.time()?;
         for (rung, times) in rungs.iter().zip(times) {
