@@ -141,6 +141,7 @@ impl Blocks {
     ///
     /// # Errors
     /// [`ManagerError::UnknownBlock`].
+    // Inlined, as its opposite is: a fork or an end does it for every block of a table.
     #[inline]
     pub fn retain(&mut self, block: BlockId) -> Result<(), ManagerError> {
         match self.refs(block) {
