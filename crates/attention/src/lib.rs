@@ -53,7 +53,7 @@ pub use head::{Head, accumulate, sink_factor, weight};
 pub use kv_rows::{KvRows, Pages};
 pub use meter::{DEFAULT_FAST_MEMORY, LSE_BYTES, Meter, NoMeter, Traffic, TrafficMeter, wide};
 pub use options::{Mask, Options};
-pub use output::{Output, OutputMut, RowsMut, filled};
+pub use output::{Output, OutputMut, RowsMut, filled, page_aligned};
 pub use problem::{Batch, Kv, Problem, Sequence};
 pub use rung::{Attention, supports_contiguous, supports_f32_arithmetic};
 pub use tensor::{Rows, Tensor, TensorView, TensorViewMut};

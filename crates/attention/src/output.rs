@@ -3,7 +3,7 @@
 use crate::dtype::Element;
 use crate::tensor::{Tensor, TensorViewMut, outer};
 use crate::{AttentionError, DType, Problem};
-use ndarray::{ArrayD, ArrayView1, ArrayViewMut1, ArrayViewMutD, Axis, Ix2, IxDyn};
+use ndarray::{ArrayD, ArrayView1, ArrayViewMut1, ArrayViewMutD, Axis, Ix2, IxDyn, Slice};
 use std::ops::Range;
 
 /// The result of one call.
@@ -65,6 +65,22 @@ pub fn filled<T: Clone>(what: &'static str, shape: &[usize], fill: T) -> Result<
     data.try_reserve_exact(len).map_err(|_| no_memory)?;
     data.resize(len, fill);
     Ok(ArrayD::from_shape_vec(IxDyn(shape), data).expect("the lengths agree"))
+}
+
+/// Bytes that a CPU finds with one address translation: the least that an operating system gives.
+const MEMORY_PAGE: usize = 4096;
+
+/// As [`filled`], but the first element is the first of a page of memory. An array that is read in pieces here and there
+/// pays for each page that a piece touches; begun anywhere, pieces of whole pages would touch one more.
+///
+/// # Errors
+/// As [`filled`].
+pub fn page_aligned<T: Element>(what: &'static str, shape: &[usize], fill: T) -> Result<ArrayD<T>, AttentionError> {
+    let len = shape.iter().fold(1, |len: usize, &n| len.saturating_mul(n));
+    let mut array = filled(what, &[len.saturating_add(MEMORY_PAGE / size_of::<T>())], fill)?;
+    let start = array.as_ptr().align_offset(MEMORY_PAGE);
+    array.slice_axis_inplace(Axis(0), Slice::from(start..start + len));
+    Ok(array.into_shape_with_order(shape).expect("the lengths agree"))
 }
 
 /// Borrowed memory for a result, written through its own strides. Only rows of a sequence are written.

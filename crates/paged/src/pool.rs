@@ -1,7 +1,8 @@
 //! The bytes: keys and values of every block, in memory of the CPU.
 
 use crate::{BlockCopy, BlockId, NULL, Slot, Table};
-use attention::{AttentionError, DType, Kv, Tensor, TensorView, filled};
+use attention::dtype::Element;
+use attention::{AttentionError, DType, Kv, Tensor, TensorView, page_aligned};
 use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Ix4, s};
 
 /// The lengths of a pool.
@@ -203,10 +204,10 @@ pub fn block_table(tables: &[&Table]) -> Result<(Array2<BlockId>, Vec<i32>), Att
 }
 
 /// A pool `[blocks, page, kv_heads, d]` of zeros. In memory the slots of a block lie one behind the other for each head, so
-/// that what a head reads of a block is one piece.
+/// that what a head reads of a block is one piece, and in as few pages of memory as it can be.
 fn zeros(what: &'static str, dtype: DType, shape: PoolShape) -> Result<Tensor, AttentionError> {
-    fn pool<T: Copy + Default>(what: &'static str, lengths: &[usize]) -> Result<ArrayD<T>, AttentionError> {
-        let mut pool = filled(what, lengths, T::default())?;
+    fn pool<T: Element + Default>(what: &'static str, lengths: &[usize]) -> Result<ArrayD<T>, AttentionError> {
+        let mut pool = page_aligned(what, lengths, T::default())?;
         pool.swap_axes(1, 2);
         Ok(pool)
     }

@@ -1,9 +1,10 @@
 //! Keys and values of any problem, laid out in pages.
 
 use crate::{OwnedBatch, OwnedPages, OwnedProblem, Values};
-use attention::{E4m3, Sequence, Tensor};
+use attention::dtype::Element;
+use attention::{E4m3, Sequence, Tensor, page_aligned};
 use half::{bf16, f16};
-use ndarray::{Array2, ArrayD, Axis, Ix3, IxDyn, Slice, s};
+use ndarray::{Array2, ArrayD, Axis, Ix3, Slice, s};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -76,10 +77,11 @@ impl Pool<'_> {
         }
     }
 
-    fn scattered<T: Copy>(&self, rows: &ArrayD<T>, nothing: T) -> ArrayD<T> {
+    fn scattered<T: Element>(&self, rows: &ArrayD<T>, nothing: T) -> ArrayD<T> {
         let rank = rows.ndim();
         let (kv_heads, channels) = (rows.shape()[rank - 3], rows.shape()[rank - 1]);
-        let mut pool = ArrayD::from_elem(IxDyn(&[self.pages, kv_heads, self.page, channels]), nothing);
+        let lengths = &[self.pages, kv_heads, self.page, channels];
+        let mut pool = page_aligned("a pool", lengths, nothing).expect("memory for a copy of a tensor");
         pool.swap_axes(1, 2);
         for (b, (sequence, table)) in self.sequences.iter().zip(self.table.rows()).enumerate() {
             // `[kv_heads, total, channels]`

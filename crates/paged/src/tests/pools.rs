@@ -141,6 +141,23 @@ fn a_pool_without_a_length_or_memory_is_refused() {
 }
 
 #[test]
+fn pools_begin_where_pages_of_memory_do() {
+    for dtype in DTYPES {
+        let pool = KvPool::new(dtype, SHAPE).unwrap();
+        for (tensor, channels) in [(pool.k(), SHAPE.d), (pool.v(), SHAPE.d_v)] {
+            let address = match &tensor {
+                TensorView::F32(rows) => rows.as_ptr().addr(),
+                TensorView::F64(rows) => rows.as_ptr().addr(),
+                TensorView::F16(rows) => rows.as_ptr().addr(),
+                TensorView::Bf16(rows) => rows.as_ptr().addr(),
+                TensorView::E4m3(rows) => rows.as_ptr().addr(),
+            };
+            assert_eq!((address % 4096, tensor.shape()), (0, &[5, 4, 2, channels][..]), "{dtype}");
+        }
+    }
+}
+
+#[test]
 fn tables_of_several_lengths_are_one() {
     let mut manager = BlockManager::new(Config::new(10, 4)).unwrap();
     let ids = [9, 0, 2].map(|tokens| manager.admit(&vec![7; tokens], &[]).unwrap().sequence);
