@@ -307,7 +307,7 @@ fn tensor_maps(device: &Device) -> Result<(), DeviceError> {
     }
     let (map, kernel) = (device.tensor_map(&tiling)?, hopper(device, "tile")?);
     let (stream, out) = (device.stream()?, device.alloc(4 * 32)?);
-    for (row, column) in [(0, 0), (3, 5), (8, 14), (-1, -2)] {
+    for (row, column) in [(0, 0), (3, 4), (8, 12), (-1, -4)] {
         let args = [Arg::TensorMap(&map), Arg::U64(out.address()), Arg::I32(row), Arg::I32(column)];
         // SAFETY: the arguments are those of `tile`, which writes 32 numbers.
         unsafe { kernel.launch(&stream, shape(1, 32, 0), &args)? };

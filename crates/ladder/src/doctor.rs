@@ -3,6 +3,7 @@
 mod cuda;
 
 use crate::cli::{self, DoctorArgs};
+use crate::devices;
 use crate::{format, memory};
 use anyhow::Result;
 use fa2::Fa2Simd;
@@ -21,6 +22,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     let gpu = gpu(devices.is_ok());
     let rungs: Vec<&str> = RUNGS.iter().map(|rung| rung.name).collect();
     if args.json {
+        let on_device = devices::names().map(|rung| json!({ "rung": rung, "runs_on": "cuda" }));
         let answer = json!({
             "cpu": cpu,
             "architecture": std::env::consts::ARCH,
@@ -32,7 +34,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
             "gpu_detail": gpu.detail,
             "cuda": cuda::devices_json(&devices),
             "nvrtc": cuda::compiler_json(&compiler),
-            "rungs": RUNGS.iter().map(|rung| json!({ "rung": rung.name, "runs_on": "cpu" })).collect::<Vec<_>>(),
+            "rungs": rungs.iter().map(|rung| json!({ "rung": rung, "runs_on": "cpu" })).chain(on_device).collect::<Vec<_>>(),
         });
         cli::print(&answer.to_string())?;
         return Ok(true);
@@ -40,7 +42,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     cli::print(&format!(
         "cpu       {cpu} ({})\nfeatures  {}\nvectors   {} in fa2-simd\nthreads   {threads}\nmemory    {} available\ngpu       {}\n\
          cuda      {}\nnvrtc     {}\n\
-         rungs     {}: on the CPU, in {threads} threads; no rung uses a GPU yet",
+         rungs     {}: on the CPU, in {threads} threads\n          {}: on a GPU, with --device cuda",
         std::env::consts::ARCH,
         if features.is_empty() { "none beyond the baseline".into() } else { features.join(" ") },
         Fa2Simd::default().simd(),
@@ -49,6 +51,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
         cuda::devices_text(&devices),
         cuda::compiler_text(&compiler),
         rungs.join(", "),
+        devices::names().collect::<Vec<_>>().join(", "),
     ))?;
     Ok(true)
 }

@@ -316,8 +316,12 @@ fn doctor_describes_the_machine() {
     assert!(doctor["threads"].as_u64().unwrap() >= 1);
     assert!(doctor["available_memory"].as_u64().unwrap() > 0);
     assert!(doctor["gpu"].is_boolean() && doctor["cpu"].is_string());
-    assert!(doctor["rungs"].as_array().unwrap().iter().map(|row| row["rung"].as_str().unwrap()).eq(rungs()));
-    assert!(answer(&["doctor"]).contains("no rung uses a GPU yet"));
+    let on_device = ladder::registry::DEVICE_RUNGS.iter().map(|rung| (rung.name, "cuda"));
+    let wanted = rungs().map(|rung| (rung, "cpu")).chain(on_device);
+    let row = |row: &'static str| move |rung: &Value| rung[row].as_str().unwrap().to_string();
+    let found = doctor["rungs"].as_array().unwrap().iter().map(|rung| (row("rung")(rung), row("runs_on")(rung)));
+    assert!(found.eq(wanted.map(|(rung, runs_on)| (rung.to_string(), runs_on.to_string()))));
+    assert!(answer(&["doctor"]).contains("cuda-fa2-simt: on a GPU, with --device cuda"));
 }
 
 #[test]

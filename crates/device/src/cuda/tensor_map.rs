@@ -38,7 +38,8 @@ pub enum Swizzle {
 }
 
 /// A tensor in the device's memory, and the tile of it that one copy moves. The innermost axis comes first, whose elements lie
-/// side by side. What a tile has beyond the tensor's edges is filled with zeros.
+/// side by side. What a tile has beyond the tensor's edges is filled with zeros. Along the innermost axis a tile begins at a
+/// multiple of 16 bytes, before the tensor's start too: a kernel that asks for another place ends with an illegal instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiling<'a> {
     /// The elements.
