@@ -7,7 +7,7 @@
 // Compile-time choice, set by the host: ELEMENT, float or f16.
 #include "tile/softmax.cuh"
 
-constexpr int LANES = 32, WARPS = 16, THREADS = LANES * WARPS;
+constexpr int WARPS = 16, THREADS = LANES * WARPS;
 
 /// Line 1: sizes of the tiles, chosen by the host so that all of them fit in shared memory.
 struct Blocks {
@@ -44,24 +44,24 @@ template <class T> __device__ void load(Tile tile, const Rows<T>& from, int firs
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
+fa1(const __grid_constant__ Problem problem, Blocks blocks, Running running) {
     extern __shared__ float memory[];
     float* left = memory;
-    const Tile k_j = Tile::take(left, blocks.keys, p.d), v_j = Tile::take(left, blocks.keys, p.d_v);
-    const Tile q_i = Tile::take(left, blocks.rows, p.d), o_i = Tile::take(left, blocks.rows, p.d_v);
+    const Tile k_j = Tile::take(left, blocks.keys, problem.d), v_j = Tile::take(left, blocks.keys, problem.d_v);
+    const Tile q_i = Tile::take(left, blocks.rows, problem.d), o_i = Tile::take(left, blocks.rows, problem.d_v);
     const Tile s_ij = Tile::take(left, blocks.rows, blocks.keys);
     float *l_i = left, *m_i = l_i + blocks.rows;
 
-    const int sequence = blockIdx.x / p.heads, h = blockIdx.x % p.heads;
-    const Head<ELEMENT> head(p, sequence, h);
+    const int sequence = blockIdx.x / problem.heads, h = blockIdx.x % problem.heads;
+    const Head<ELEMENT> head(problem, sequence, h);
     const long long row0 = (long long)blockIdx.x * running.q_len;
-    const Rows<float> O = {running.o + row0 * p.d_v, p.d_v, 1, head.q.len, p.d_v};
+    const Rows<float> O = {running.o + row0 * problem.d_v, problem.d_v, 1, head.q.len, problem.d_v};
     float *l = running.l + row0, *m = running.m + row0;
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
 
     // ANCHOR: loops
     // Line 2: O = 0, l = 0, m = -inf in device memory.
-    for (long long x = threadIdx.x; x < (long long)head.q.len * p.d_v; x += THREADS) O.data[x] = 0.0f;
+    for (long long x = threadIdx.x; x < (long long)head.q.len * problem.d_v; x += THREADS) O.data[x] = 0.0f;
     for (int i = threadIdx.x; i < head.q.len; i += THREADS) l[i] = 0.0f, m[i] = NEG_INFINITY;
 
     // Lines 3 and 4, dividing into tiles, are the steps of the two loops.
@@ -82,7 +82,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
                 // Line 9: S_ij = Q_i K_j^T; line 10, its row maximum.
                 for (int c = lane; c < keys; c += LANES) {
                     float dot = 0.0f;
-                    for (int x = 0; x < p.d; ++x) dot += q_i(r, x) * k_j(c, x);
+                    for (int x = 0; x < problem.d; ++x) dot += q_i(r, x) * k_j(c, x);
                     const float s = head.score(dot, i0 + r, j0 + c);
                     s_ij(r, c) = s, m_tile = fmaxf(m_tile, s);
                 }
@@ -100,7 +100,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
                 const float l_new = l_old + share * l_tile;
                 __syncwarp();  // the row of P~ is whole; l_i and m_i have been read
                 // Line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m~ - m_new) P~ V).
-                for (int c = lane; c < p.d_v; c += LANES) {
+                for (int c = lane; c < problem.d_v; c += LANES) {
                     float product = 0.0f;
                     for (int x = 0; x < keys; ++x) product = add_weighted(product, s_ij(r, x), v_j(x, c));
                     o_i(r, c) = (l_old * o_i(r, c) + share * product) / l_new;
@@ -111,7 +111,7 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
 
             __syncthreads();  // every row is done
             // Lines 12 and 13: write O_i, l_i, m_i to device memory.
-            for (int x = threadIdx.x; x < rows * p.d_v; x += THREADS) O(i0 + x / p.d_v, x % p.d_v) = o_i(x / p.d_v, x % p.d_v);
+            for (int x = threadIdx.x; x < rows * problem.d_v; x += THREADS) O(i0 + x / problem.d_v, x % problem.d_v) = o_i(x / problem.d_v, x % problem.d_v);
             for (int r = threadIdx.x; r < rows; r += THREADS) l[i0 + r] = l_i[r], m[i0 + r] = m_i[r];
         }
     }
@@ -119,8 +119,8 @@ fa1(const __grid_constant__ Problem p, Blocks blocks, Running running) {
 
     // Line 16, return O, and what the listing leaves out: the sink, lse, and the rounding of o.
     __syncthreads();
-    for (long long x = threadIdx.x; x < (long long)head.q.len * p.d_v; x += THREADS) {
-        const int i = x / p.d_v, c = x % p.d_v;
+    for (long long x = threadIdx.x; x < (long long)head.q.len * problem.d_v; x += THREADS) {
+        const int i = x / problem.d_v, c = x % problem.d_v;
         head.o(i, c) = from_f32<ELEMENT>(O(i, c) * (final_factor(m[i], l[i], head.sink) * l[i]));
     }
     for (int i = threadIdx.x; i < head.q.len; i += THREADS) head.store_lse(i, log_sum_exp(m[i], l[i]));

@@ -19,6 +19,7 @@ constexpr int THREADS = TX * TY;
 constexpr int N = KEYS / TX;              // keys of a thread
 constexpr int RUN = N < 4 ? N : 4;        // of them side by side
 constexpr int C = 8;                      // channels of a thread, four side by side
+static_assert(THREADS == 128);            // what the host launches
 
 /// What lies in shared memory: q and k by channels, p by keys, so that the products read one channel or key at a time.
 struct Shared {
@@ -41,7 +42,8 @@ __device__ bool copy(const Rows<T>& from, int first, Store store) {
     constexpr int SPAN = D < 128 ? D : 128;     // channels that the block takes at once
     constexpr int STEP = THREADS / (SPAN / 4);  // and rows
     constexpr int FLIGHT = 8;                   // loads of a thread under way
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    static_assert(COUNT % (STEP * FLIGHT) == 0 && D % SPAN == 0);
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const int r0 = warp / (SPAN / 32) * 4 + lane / 8, c0 = warp % (SPAN / 32) * 32 + lane % 8 * 4;
     bool tame = true;
 #pragma unroll 1

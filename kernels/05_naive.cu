@@ -7,11 +7,13 @@
 // Compile-time choice, set by the host: ELEMENT, float or f16.
 #include "tile/softmax.cuh"
 
-constexpr int TILE = 32;              // rows and columns of a tile; a warp reads a row of it at once
+constexpr int TILE = 32;              // rows and columns of a tile, a lane a column
 constexpr int WARPS = 8;              // of a block
 constexpr int STEPS = TILE / WARPS;   // rows of a tile that a thread works on: y, y + WARPS, ...
-constexpr int RUN = 8;                // tiles of keys whose sum is one term of O: a sum of many terms would lose digits
+constexpr int TILES_A_SUM = 8;        // tiles of keys whose sum is one term of O: a sum of many terms would lose digits
 constexpr int STRIDE = TILE + 1;      // one more than the 32 banks: a column lies in as many banks as a row
+
+static_assert(TILE == LANES);
 
 using Tile = float[TILE][STRIDE];
 
@@ -20,8 +22,8 @@ struct Scores {
     float* data;
     int q_len, k_len;
 
-    __device__ float* row(const Problem& p, int sequence, int head, int i) const {
-        return data + (((long long)sequence * p.heads + head) * q_len + i) * k_len;
+    __device__ float* row(const Problem& problem, int sequence, int head, int i) const {
+        return data + (((long long)sequence * problem.heads + head) * q_len + i) * k_len;
     }
 };
 
@@ -29,11 +31,11 @@ struct Scores {
 struct Place {
     int sequence, head, row, column;
 
-    __device__ Place(const Problem& p, int rows, int columns) {
+    __device__ Place(const Problem& problem, int rows, int columns) {
         unsigned block = blockIdx.x;
         column = block % columns * TILE, block /= columns;
         row = block % rows * TILE, block /= rows;
-        head = block % p.heads, sequence = block / p.heads;
+        head = block % problem.heads, sequence = block / problem.heads;
     }
 };
 
@@ -44,14 +46,14 @@ template <class T> __device__ void load(Tile& tile, const Rows<T>& from, int fir
 
 // ANCHOR: scores
 /// Line 1: S = Q K^T, scaled and masked.
-extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __grid_constant__ Problem p, Scores s) {
+extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __grid_constant__ Problem problem, Scores s) {
     __shared__ Tile q, k;
-    const Place at(p, p.row_tiles, (s.k_len + TILE - 1) / TILE);
-    const Head<ELEMENT> head(p, at.sequence, at.head);
+    const Place at(problem, problem.row_tiles, (s.k_len + TILE - 1) / TILE);
+    const Head<ELEMENT> head(problem, at.sequence, at.head);
     if (at.row >= head.q.len || at.column >= head.k.len) return;
 
     float dot[STEPS] = {};
-    for (int c = 0; c < p.d; c += TILE) {
+    for (int c = 0; c < problem.d; c += TILE) {
         load(q, head.q, at.row, c);
         load(k, head.k, at.column, c);
         __syncthreads();  // the tiles are whole
@@ -63,41 +65,41 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __g
     const int j = at.column + threadIdx.x;
     for (int n = 0; n < STEPS; ++n) {
         const int i = at.row + threadIdx.y + n * WARPS;
-        if (i < head.q.len && j < head.k.len) s.row(p, at.sequence, at.head, i)[j] = head.score(dot[n], i, j);
+        if (i < head.q.len && j < head.k.len) s.row(problem, at.sequence, at.head, i)[j] = head.score(dot[n], i, j);
     }
 }
 // ANCHOR_END: scores
 
 // ANCHOR: softmax
 /// Line 2: P = softmax(S), a warp a row: its largest score, the sum of its weights, the weights over their sum.
-extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_softmax(const __grid_constant__ Problem p, Scores s) {
+extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_softmax(const __grid_constant__ Problem problem, Scores s) {
     const long long index = (long long)blockIdx.x * WARPS + threadIdx.y;
     const int i = index % s.q_len;
     const long long heads = index / s.q_len;
-    if (heads >= (long long)p.batch * p.heads) return;
-    const int sequence = heads / p.heads, h = heads % p.heads;
-    const Head<ELEMENT> head(p, sequence, h);
+    if (heads >= (long long)problem.batch * problem.heads) return;
+    const int sequence = heads / problem.heads, h = heads % problem.heads;
+    const Head<ELEMENT> head(problem, sequence, h);
     if (i >= head.q.len) return;
 
-    float* row = s.row(p, sequence, h, i);
+    float* row = s.row(problem, sequence, h, i);
     float m = NEG_INFINITY, l = 0.0f;
-    for (int j = threadIdx.x; j < head.k.len; j += TILE) m = fmaxf(m, row[j]);
-    m = max_over<TILE>(m);
-    for (int j = threadIdx.x; j < head.k.len; j += TILE) l += weight(row[j], m);
-    l = sum_over<TILE>(l);
+    for (int j = threadIdx.x; j < head.k.len; j += LANES) m = fmaxf(m, row[j]);
+    m = max_over<LANES>(m);
+    for (int j = threadIdx.x; j < head.k.len; j += LANES) l += weight(row[j], m);
+    l = sum_over<LANES>(l);
     const float factor = final_factor(m, l, head.sink);
-    for (int j = threadIdx.x; j < head.k.len; j += TILE) row[j] = weight(row[j], m) * factor;
+    for (int j = threadIdx.x; j < head.k.len; j += LANES) row[j] = weight(row[j], m) * factor;
     if (threadIdx.x == 0) head.store_lse(i, log_sum_exp(m, l));
 }
 // ANCHOR_END: softmax
 
 /// Line 3: O = P V.
-extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __grid_constant__ Problem p, Scores s) {
+extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __grid_constant__ Problem problem, Scores s) {
     __shared__ Tile weights, v;
-    const Place at(p, p.row_tiles, (p.d_v + TILE - 1) / TILE);
-    const Head<ELEMENT> head(p, at.sequence, at.head);
+    const Place at(problem, problem.row_tiles, (problem.d_v + TILE - 1) / TILE);
+    const Head<ELEMENT> head(problem, at.sequence, at.head);
     if (at.row >= head.q.len) return;
-    const Rows<float> all = {s.row(p, at.sequence, at.head, 0), s.k_len, 1, head.q.len, head.k.len};
+    const Rows<float> all = {s.row(problem, at.sequence, at.head, 0), s.k_len, 1, head.q.len, head.k.len};
 
     float o[STEPS] = {}, run[STEPS] = {};
     for (int j = 0; j < head.k.len; j += TILE) {
@@ -109,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __g
                 run[n] = add_weighted(run[n], weights[threadIdx.y + n * WARPS][y], v[y][threadIdx.x]);
             }
         }
-        if (j / TILE % RUN == RUN - 1 || j + TILE >= head.k.len) {
+        if (j / TILE % TILES_A_SUM == TILES_A_SUM - 1 || j + TILE >= head.k.len) {
             for (int n = 0; n < STEPS; ++n) o[n] += run[n], run[n] = 0.0f;
         }
         __syncthreads();  // they have been read, and may be overwritten
@@ -117,6 +119,6 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __g
     const int c = at.column + threadIdx.x;
     for (int n = 0; n < STEPS; ++n) {
         const int i = at.row + threadIdx.y + n * WARPS;
-        if (i < head.q.len && c < p.d_v) head.o(i, c) = from_f32<ELEMENT>(o[n]);
+        if (i < head.q.len && c < problem.d_v) head.o(i, c) = from_f32<ELEMENT>(o[n]);
     }
 }

@@ -6,15 +6,15 @@
 #pragma once
 
 // ANCHOR: swizzled
-/// A matrix in shared memory, `W` f32 a row, in groups of 4 whose order within a row changes every `RUN` rows. So threads
+/// A matrix in shared memory, `W` f32 a row, in groups of 4 whose order within a row changes every `SAME` rows. So threads
 /// that write one column of many rows, as a transposed load does, meet few bank conflicts, and a row is still read 16 bytes
 /// at a time.
 template <int W> struct Swizzled {
-    static constexpr int WIDTH = W, RUN = 8;
+    static constexpr int WIDTH = W, SAME = 8;
     float* data;
 
     /// The group of 4 that holds columns 4 g to 4 g + 3 of row r.
-    __device__ float* group(int r, int g) const { return data + r * W + ((g ^ (r / RUN % 8)) * 4); }
+    __device__ float* group(int r, int g) const { return data + r * W + ((g ^ (r / SAME % 8)) * 4); }
     __device__ float& operator()(int r, int c) const { return group(r, c / 4)[c % 4]; }
 };
 // ANCHOR_END: swizzled
@@ -45,12 +45,12 @@ template <int TX, int RUN> __device__ inline int first_column(int tx, int run) {
 template <int TX, int RUN, int STEPS, int N, class A, class B, class Add>
 __device__ void add_product(float (&c)[8][N], A a, B b, int ty, int tx, Add add) {
 #pragma unroll 1
-    for (int k0 = 0; k0 < STEPS; k0 += A::RUN) {  // a run of steps finds its addresses at once
+    for (int k0 = 0; k0 < STEPS; k0 += A::SAME) {  // steps of one order find their addresses at once
         const float *a_at[2], *b_at[N / RUN];
         for (int g = 0; g < 2; ++g) a_at[g] = a.group(k0, 2 * ty + g);
         for (int g = 0; g < N / RUN; ++g) b_at[g] = &b(k0, first_column<TX, RUN>(tx, g));
 #pragma unroll
-        for (int k = 0; k < A::RUN; ++k) {
+        for (int k = 0; k < A::SAME; ++k) {
             float x[2][4], y[N / RUN][RUN];
             for (int g = 0; g < 2; ++g) read(x[g], a_at[g] + k * A::WIDTH);
             for (int g = 0; g < N / RUN; ++g) read(y[g], b_at[g] + k * B::WIDTH);

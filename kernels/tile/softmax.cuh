@@ -3,6 +3,7 @@
 #include "ptx/ex2.cuh"
 #include "tile/problem.cuh"
 
+constexpr int LANES = 32;  // of a warp
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -13,16 +14,16 @@ constexpr float LOG2_E = 1.4426950408889634f;
 __device__ inline float weight(float s, float m) { return ex2((s - (m == NEG_INFINITY ? 0.0f : m)) * LOG2_E); }
 
 // ANCHOR: max_over
-/// The largest x of `LANES` neighbouring lanes, a power of two. A NaN is left out.
-template <int LANES> __device__ float max_over(float x) {
-    for (int step = LANES / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step));
+/// The largest x of `SHARE` neighbouring lanes, a power of two. A NaN is left out.
+template <int SHARE> __device__ float max_over(float x) {
+    for (int step = SHARE / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step));
     return x;
 }
 // ANCHOR_END: max_over
 
-/// The sum of x over `LANES` neighbouring lanes, in the same order in each.
-template <int LANES> __device__ float sum_over(float x) {
-    for (int step = LANES / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
+/// The sum of x over `SHARE` neighbouring lanes, in the same order in each.
+template <int SHARE> __device__ float sum_over(float x) {
+    for (int step = SHARE / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
     return x;
 }
 

@@ -171,11 +171,15 @@ fn device_rungs() -> Vec<Named> {
     DEVICE_RUNGS.iter().map(|rung| named(rung.name, rung.build(device).unwrap())).collect()
 }
 
-/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`] that take it.
+/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`] on what they
+/// take: F32 and F16 of up to 256 channels, contiguous.
 pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
     let latents = problem.kv_heads() == 1 && problem.values_are_keys();
     let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
-    let on_device = device_rungs().into_iter().filter(|(_, rung)| rung.supports(problem).is_ok());
+    let for_devices = matches!(problem.dtype(), DType::F32 | DType::F16)
+        && problem.d().max(problem.d_v()) <= 256
+        && problem.block_table().is_none();
+    let on_device = device_rungs().into_iter().filter(|_| for_devices);
     rungs.chain(on_device).map(|(name, rung)| (name, run(&*rung, problem))).collect()
 }
 

@@ -88,6 +88,15 @@ pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<()
     draw(100, alone, device)
 }
 
+/// Refusals that only shapes too large to make, or devices with less shared memory, meet: the tests of `cuda_fa2`'s plans hold
+/// them.
+const ELSEWHERE: [&str; 4] = [
+    "more channels than shared memory has room for",
+    "sequences that reach beyond row 2^30",
+    "more than 2^30 heads, channels or sequences",
+    "2^31 tiles of all heads, or more",
+];
+
 /// The refusals of `refusals.tsv`, and no other.
 pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(), Failed> {
     let table = std::fs::read_to_string(data("../refusals.tsv"))?;
@@ -118,7 +127,7 @@ pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(),
             }
         }
         let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
-        if found != wanted {
+        if !found.is_subset(&wanted) || wanted.difference(&found).any(|what| !ELSEWHERE.contains(what)) {
             return Err(format!("{}: refuses {found:?}, the table has {wanted:?}", entry.name).into());
         }
     }

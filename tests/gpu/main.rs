@@ -1,8 +1,8 @@
 //! The rungs that run on a device, on the device.
 //!
-//! A program of its own, which needs nothing but the driver: it can be carried to a machine with a GPU and run there, in the
-//! root of the repository. Where there is no device, every test shows as ignored, with the reason. `PROPTEST_CASES` sets how
-//! many problems are drawn for each rung.
+//! A program of its own: it can be carried to a machine with a GPU and run there, in the root of the repository. Most tests
+//! need nothing but the driver; where there is no device, or no NVRTC for a test that compiles, they show as ignored, with the
+//! reason. `PROPTEST_CASES` sets how many problems are drawn for each rung.
 
 mod laws;
 mod mutants;
@@ -11,7 +11,8 @@ mod problems;
 mod resident;
 mod volume;
 
-use device::Device;
+use device::nvrtc::Nvrtc;
+use device::{Device, DeviceError};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,23 +30,30 @@ const TESTS: &[(&str, Test)] = &[
     ("a_sequence_of_a_batch_alone_gives_the_same_bits", laws::a_sequence_alone_gives_the_same_bits),
     ("what_is_refused_stands_in_the_table", laws::what_is_refused_stands_in_the_table),
     ("threads_share_a_rung", laws::threads_share_a_rung),
-    ("prebuilt_ptx_gives_what_nvrtc_gives", resident::prebuilt_ptx_gives_what_nvrtc_gives),
     ("a_captured_graph_gives_the_same_bits", resident::a_captured_graph_gives_the_same_bits),
     ("nothing_outside_the_output_is_written", resident::nothing_outside_the_output_is_written),
-    ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
     ("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31),
+];
+
+/// Tests that compile kernels.
+const WITH_NVRTC: &[(&str, Test)] = &[
+    ("prebuilt_ptx_gives_what_nvrtc_gives", resident::prebuilt_ptx_gives_what_nvrtc_gives),
+    ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One device: tests side by side would wait for each other, and none could measure memory.
     arguments.test_threads = Some(1);
-    let found = device::cuda_devices();
-    let trials = TESTS.iter().map(|&(name, test)| {
-        let kind = found.as_ref().err().map_or("cuda".into(), |why| format!("not run: {why}"));
-        Trial::test(name, move || test(device()?)).with_kind(kind).with_ignored_flag(found.is_err())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let no_device = device::cuda_devices().err();
+    let no_compiler = no_device.clone().or_else(|| Nvrtc::find().err());
+    let trials = |tests: &'static [(&str, Test)], missing: Option<DeviceError>| {
+        let kind = missing.as_ref().map_or("cuda".into(), |why| format!("not run: {why}"));
+        let trial = move |&(name, test): &'static (&str, Test)| Trial::test(name, move || test(device()?));
+        tests.iter().map(move |test| trial(test).with_kind(kind.clone()).with_ignored_flag(missing.is_some()))
+    };
+    let all = trials(TESTS, no_device).chain(trials(WITH_NVRTC, no_compiler)).collect();
+    libtest_mimic::run(&arguments, all).exit_code()
 }
 
 /// The first device. No context is created before a test asks for it.

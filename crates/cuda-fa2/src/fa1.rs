@@ -8,7 +8,7 @@ use device::Variant;
 /// `THREADS` of the kernel.
 const THREADS: u32 = 512;
 
-/// Bytes of shared memory that every device for which the kernel is compiled can give a block.
+/// What an A100 gives a block at most: for the report of `ladder kernels`. Other devices have other tiles.
 const LEAST_SHARED: u32 = 163 << 10;
 
 const F32: usize = size_of::<f32>();
@@ -25,8 +25,8 @@ fn shared_bytes(rows: usize, keys: usize, d: usize, d_v: usize) -> usize {
     F32 * ((keys + rows) * ((d | 1) + (d_v | 1)) + rows * (keys | 1) + 2 * rows)
 }
 
-/// Line 1 of the listing: the largest B_c that shared memory has room for, with B_r = min(B_c, d). The paper leaves S, l and
-/// m out of its sum; here nothing else can hold them.
+/// Line 1 of the listing: the largest B_c that shared memory has room for, with B_r = min(B_c, max(d, d_v)). The paper leaves
+/// S, l and m out of its sum; here nothing else can hold them.
 fn fit(shared: usize, d: usize, d_v: usize) -> Option<(usize, usize)> {
     let rows = |keys: usize| keys.min(d.max(d_v));
     let fits = |keys: &usize| shared_bytes(rows(*keys), *keys, d, d_v) <= shared;
@@ -62,6 +62,13 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_has_the_threads_that_are_launched() {
+        let text = device::file("05_fa1.cu").unwrap();
+        assert!(text.contains("constexpr int WARPS = 16, THREADS = LANES * WARPS;"));
+        assert_eq!(THREADS, 32 * 16);
+    }
 
     #[test]
     fn tiles_fill_shared_memory_and_no_more() {

@@ -1,14 +1,17 @@
 //! `05_fa2_simt.cu`: Algorithm 1 of FlashAttention-2, a block of threads a tile of rows.
 
 use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
-use attention::{AttentionError, DType, Options};
+use attention::{AttentionError, Options};
 use device::Variant;
 
 /// `THREADS` of the kernel.
 const THREADS: u32 = 128;
 
-/// What q, k and v are padded to.
-const HEAD_DIMS: [usize; 3] = [64, 128, 256];
+/// The variants in F32 and in F16, each with what it pads q, k and v to.
+pub(crate) static OF_TYPE: [[(usize, &Variant); 3]; 2] = [
+    [(64, &VARIANTS[0]), (128, &VARIANTS[1]), (256, &VARIANTS[2])],
+    [(64, &VARIANTS[3]), (128, &VARIANTS[4]), (256, &VARIANTS[5])],
+];
 
 pub(crate) static VARIANTS: [Variant; 6] = [
     variant("f32.d64", &[("ELEMENT", "float"), ("HEAD_DIM", "64")], &[("fa2_simt", THREADS, shared_bytes(64))]),
@@ -43,24 +46,50 @@ const fn shared_bytes(head_dim: usize) -> u32 {
     (size_of::<f32>() * (head_dim * (rows + 2 * keys) + keys * rows)) as u32
 }
 
-/// The variant for a shape.
-pub(crate) fn variant_for(rung: &'static str, shape: &Shape) -> Result<&'static Variant, AttentionError> {
-    let d = shape.d.max(shape.d_v);
-    match HEAD_DIMS.iter().position(|&head_dim| d <= head_dim) {
-        Some(place) => Ok(&VARIANTS[place + if shape.dtype == DType::F32 { 0 } else { HEAD_DIMS.len() }]),
-        None => Err(AttentionError::Unsupported { rung, what: "more than 256 channels".into() }),
+pub(crate) fn plan(
+    rung: &'static str,
+    variants: &'static [(usize, &'static Variant)],
+    shared: usize,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Plan, AttentionError> {
+    let refuse = |what: &str| Err(AttentionError::Unsupported { rung, what: what.into() });
+    let Some(&(head_dim, variant)) = variants.iter().find(|(head_dim, _)| shape.d.max(shape.d_v) <= *head_dim) else {
+        return refuse("more than 256 channels");
+    };
+    let needed = shared_bytes(head_dim) as usize;
+    if needed > shared {
+        return refuse("more channels than shared memory has room for");
     }
-}
-
-pub(crate) fn plan(rung: &'static str, shape: &Shape, options: &Options) -> Result<Plan, AttentionError> {
-    let variant = variant_for(rung, shape)?;
-    let head_dim =
-        HEAD_DIMS.into_iter().find(|&head_dim| shape.d.max(shape.d_v) <= head_dim).expect("it has a variant");
     let mut plan = Plan::new(rung, shape, options, rows(head_dim))?;
     if !plan.is_empty() {
         let blocks = shape.all_heads().saturating_mul(plan.problem.row_tiles as usize);
-        let shape = launch_shape(rung, blocks, [THREADS, 1, 1], shared_bytes(head_dim) as usize)?;
+        let shape = launch_shape(rung, blocks, [THREADS, 1, 1], needed)?;
         plan.steps.push(Step { variant, kernel: "fa2_simt", shape, extra: Extra::None });
     }
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes of tiles, as the kernel works them out from its numbers, and its numbers.
+    #[test]
+    fn the_kernel_has_the_sizes_that_are_planned_with() {
+        let text = device::file("05_fa2_simt.cu").unwrap();
+        for line in [
+            "constexpr int TX = D / 8;",
+            "constexpr int ROWS = 128 * 8 / TX;",
+            "constexpr int KEYS = D == 256 ? 32 : 64;",
+            "constexpr int TY = ROWS / 8;",
+            "constexpr int THREADS = TX * TY;",
+            "static_assert(THREADS == 128);",
+            "float q[D * ROWS], k[D * KEYS], v[KEYS * D], p[KEYS * ROWS];",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        assert_eq!([64, 128, 256].map(rows), [128, 64, 32]);
+        assert_eq!([64, 128, 256].map(shared_bytes), [98_304, 114_688, 102_400]);
+    }
 }

@@ -44,3 +44,15 @@ pub(crate) fn plan(
     }
     Ok(plan)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_have_the_tiles_that_are_launched() {
+        let text = device::file("05_naive.cu").unwrap();
+        assert!(text.contains(&format!("constexpr int TILE = {TILE};")));
+        assert!(text.contains(&format!("constexpr int WARPS = {WARPS};")));
+    }
+}

@@ -4,7 +4,7 @@ use crate::params::{self, Blocks, Running, Scores};
 use attention::{AttentionError, DType, Mask, Options, Problem, Sequence};
 use device::{LaunchShape, Variant};
 
-/// Rows or keys of the longest sequence that kernels count in 32 bits, with room for the sums they take.
+/// The most of anything that kernels count in 32 bits (rows, keys, channels, heads, sequences), with room for their sums.
 const LONGEST: usize = 1 << 30;
 
 /// The shapes of a call.
@@ -101,8 +101,8 @@ impl Plan {
         if shape.sequences.iter().map(ends).max() > Some(LONGEST) {
             return refuse("sequences that reach beyond row 2^30");
         }
-        let channels = shape.d.max(shape.d_v).max(shape.heads).max(shape.sequences.len());
-        if channels > LONGEST {
+        let most = shape.d.max(shape.d_v).max(shape.heads).max(shape.sequences.len());
+        if most > LONGEST {
             return refuse("more than 2^30 heads, channels or sequences");
         }
         let place = |(batch, Sequence { q, k }): (usize, &Sequence)| params::Sequence {
@@ -161,6 +161,92 @@ pub(crate) fn launch_shape(
             let shared_bytes = shared_bytes as u32;
             Ok(LaunchShape { grid: [blocks as u32, 1, 1], block, cluster: [1; 3], shared_bytes })
         }
-        Err(_) => Err(AttentionError::Unsupported { rung, what: "more than 2^31 tiles of all heads".into() }),
+        Err(_) => Err(AttentionError::Unsupported { rung, what: "2^31 tiles of all heads, or more".into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    const ALL: [Algorithm; 3] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt];
+
+    /// What an H200 gives a block.
+    const SHARED: usize = 227 << 10;
+
+    fn shape(sequences: Vec<(usize, usize)>) -> Shape {
+        let sequences = sequences.into_iter().map(|(q, k)| Sequence { q: 0..q, k: 0..k }).collect();
+        Shape { dtype: DType::F32, heads: 2, kv_heads: 1, d: 64, d_v: 64, packed: false, sequences }
+    }
+
+    fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
+        match algorithm.plan(shape, &Options::default(), SHARED) {
+            Err(AttentionError::Unsupported { rung, what }) => Some(what).filter(|_| rung == algorithm.name()),
+            Err(error) => Some(error.to_string()),
+            Ok(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_32_bits_cannot_count_is_refused() {
+        for algorithm in ALL {
+            assert_eq!(refusal(algorithm, &shape(vec![(9, 70)])), None);
+            let longest = refusal(algorithm, &shape(vec![(1, 1 << 30)]));
+            assert!(longest.is_none_or(|what| what.contains("tiles of all heads")), "{algorithm:?}");
+            for (q, k) in [(1, (1 << 30) + 1), ((1 << 30) + 1, 1)] {
+                let beyond = refusal(algorithm, &shape(vec![(q, k)]));
+                assert_eq!(beyond.as_deref(), Some("sequences that reach beyond row 2^30"), "{algorithm:?}");
+            }
+            let heads = Shape { heads: (1 << 30) + 1, ..shape(vec![(1, 1)]) };
+            let wanted = "more than 2^30 heads, channels or sequences";
+            assert_eq!(refusal(algorithm, &heads).as_deref(), Some(wanted), "{algorithm:?}");
+            let blocks = Shape { heads: 1 << 30, ..shape(vec![(1, 1); 2]) };
+            assert_eq!(
+                refusal(algorithm, &blocks).as_deref(),
+                Some("2^31 tiles of all heads, or more"),
+                "{algorithm:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_of_less_shared_memory_takes_fewer_channels() {
+        let plan = |d, shared| {
+            let shape = Shape { d, ..shape(vec![(5, 7)]) };
+            Algorithm::Fa2Simt.plan(&shape, &Options::default(), shared).map(drop)
+        };
+        assert!(plan(64, 99 << 10).is_ok() && plan(256, SHARED).is_ok());
+        for (d, shared) in [(65, 99 << 10), (200, 99 << 10), (257, SHARED)] {
+            assert!(matches!(plan(d, shared), Err(AttentionError::Unsupported { .. })), "{d} with {shared}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_launched_for_no_row_and_no_scores_are_made_of_no_key() {
+        for algorithm in ALL {
+            for sequences in [vec![], vec![(0, 5)], vec![(0, 0), (0, 3)]] {
+                let plan = algorithm.plan(&shape(sequences), &Options::default(), SHARED).unwrap();
+                assert!(plan.steps.is_empty(), "{algorithm:?}");
+            }
+            let plan = algorithm.plan(&shape(vec![(5, 0)]), &Options::default(), SHARED).unwrap();
+            let kernels: Vec<&str> = plan.steps.iter().map(|step| step.kernel).collect();
+            let wanted: Vec<&str> = algorithm.kernels().filter(|kernel| *kernel != "naive_scores").collect();
+            assert_eq!(kernels, wanted);
+        }
+    }
+
+    #[test]
+    fn a_window_wider_than_any_sequence_is_no_limit() {
+        let sides = |mask| {
+            let options = scalars(&shape(vec![(3, 3)]), &Options { mask, ..Options::default() });
+            (options.left, options.right)
+        };
+        let window = |left, right| Mask::Window { left, right };
+        assert_eq!(sides(Mask::Full), (-1, -1));
+        assert_eq!(sides(Mask::Causal), (-1, 0));
+        assert_eq!(sides(window(Some(3), None)), (3, -1));
+        assert_eq!(sides(window(Some(usize::MAX), Some((1 << 31) - 1))), (-1, i32::MAX));
+        assert_eq!(sides(window(Some(1 << 31), Some(0))), (-1, 0));
     }
 }

@@ -42,6 +42,26 @@ impl Algorithm {
         }
     }
 
+    /// Tiles, grids, kernels and workspace for a call, on a device that gives a block `shared_per_block` bytes of shared memory.
+    /// Of the options, only those that are no tensors are looked at.
+    ///
+    /// # Errors
+    /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
+    /// reaches.
+    pub fn plan(self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
+        let rung = self.name();
+        let place = match shape.dtype {
+            DType::F32 => 0,
+            DType::F16 => 1,
+            other => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
+        };
+        match self {
+            Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
+            Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
+            Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
+        }
+    }
+
     /// The names of the kernels of a call, in the order in which they run.
     pub fn kernels(self) -> impl Iterator<Item = &'static str> {
         self.variants()[0].kernels.iter().map(|(name, ..)| *name)
@@ -93,26 +113,12 @@ impl CudaRung {
         &self.stream
     }
 
-    /// Tiles, grids, kernels and workspace for a call. Of the options, only those that are no tensors are looked at.
+    /// [`Algorithm::plan`] for this rung's device.
     ///
     /// # Errors
-    /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
-    /// reaches.
+    /// As there.
     pub fn plan(&self, shape: &Shape, options: &Options) -> Result<Plan, AttentionError> {
-        let rung = self.algorithm.name();
-        let small = match shape.dtype {
-            DType::F32 => 0,
-            DType::F16 => 1,
-            other => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
-        };
-        match self.algorithm {
-            Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[small], shape, options),
-            Algorithm::Fa1 => {
-                let shared = self.device.attributes().shared_per_block as usize;
-                fa1::plan(rung, &fa1::VARIANTS[small], shared, shape, options)
-            }
-            Algorithm::Fa2Simt => fa2_simt::plan(rung, shape, options),
-        }
+        self.algorithm.plan(shape, options, self.device.attributes().shared_per_block as usize)
     }
 
     /// Puts a planned call into a stream of the device. It can be captured once it has run before.
@@ -148,7 +154,7 @@ impl CudaRung {
     /// # Errors
     /// `out` does not fit the problem; the driver fails.
     pub fn download(&self, uploaded: &Uploaded, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
-        uploaded.download(problem, out)?.map_err(|error| self.failed(error))
+        uploaded.download(problem, &mut out.heads(problem)?).map_err(|error| self.failed(error))
     }
 
     fn kernel(&self, variant: &'static Variant, name: &'static str) -> Result<Kernel, DeviceError> {

@@ -2,7 +2,7 @@
 
 use crate::params;
 use crate::plan::Plan;
-use attention::{AttentionError, DType, Element, OutputMut, Problem, RowsMut, TensorView};
+use attention::{DType, Element, Problem, RowsMut, TensorView};
 use bytemuck::{AnyBitPattern, NoUninit};
 use device::{Buffer, Device, DeviceError};
 use half::f16;
@@ -159,20 +159,15 @@ impl Uploaded {
         &self.tensors
     }
 
-    /// Copies the results into `out`, once the device is done: the rows of each sequence, and no other.
+    /// Copies the results into the pieces of an output, once the device is done: the rows of each sequence, and no other.
     ///
     /// # Errors
-    /// `out` does not fit the problem; the driver fails.
-    pub(crate) fn download(
-        &self,
-        problem: &Problem,
-        out: &mut OutputMut,
-    ) -> Result<Result<(), DeviceError>, AttentionError> {
-        let mut pieces = out.heads(problem)?;
-        Ok(match problem.dtype() {
-            DType::F16 => self.store::<f16>(problem, &mut pieces),
-            _ => self.store::<f32>(problem, &mut pieces),
-        })
+    /// The driver fails.
+    pub(crate) fn download(&self, problem: &Problem, pieces: &mut [RowsMut]) -> Result<(), DeviceError> {
+        match problem.dtype() {
+            DType::F16 => self.store::<f16>(problem, pieces),
+            _ => self.store::<f32>(problem, pieces),
+        }
     }
 
     fn store<T: Element + AnyBitPattern>(&self, problem: &Problem, pieces: &mut [RowsMut]) -> Result<(), DeviceError> {

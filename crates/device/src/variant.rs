@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Names and texts of the folder `kernels`, in order of names.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// The names of all files of the folder `kernels`, "tile/params.cuh".
+/// The names of all files of the folder `kernels`, "tile/problem.cuh".
 pub fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
