@@ -17,6 +17,8 @@ pub(super) struct Panel<P: Product> {
     rows: Vec<Row>,
     /// The keys that each row sees.
     visible: Vec<Range<usize>>,
+    /// The query rows on their way into the lanes, `[d, LANES]`.
+    lanes: Vec<f32>,
     /// `[d / DEPTH]`
     q: Vec<P::V>,
     /// `[d_v]`
@@ -30,18 +32,31 @@ impl<P: Product> Panel<P> {
     #[inline(always)]
     pub(super) fn new() -> Self {
         let zero = P::V::splat(0.0);
-        Panel { rows: Vec::new(), visible: Vec::new(), q: Vec::new(), o: Vec::new(), m: zero, l: zero }
+        Panel {
+            rows: Vec::new(),
+            visible: Vec::new(),
+            lanes: Vec::new(),
+            q: Vec::new(),
+            o: Vec::new(),
+            m: zero,
+            l: zero,
+        }
     }
 
     /// Lines 4 and 5: Q_i on chip, O = 0, l = 0, m = -inf. Lanes without a row hold zeros, and nobody reads what they get.
     #[inline(always)]
     pub(super) fn start(&mut self, heads: &[Head], rows: &[Row], numbers: &[f32]) {
         let (d, d_v) = (heads[0].d(), heads[0].d_v());
-        let number = |lane: usize, c: usize| if lane < rows.len() && c < d { numbers[lane * d + c] } else { 0.0 };
+        self.lanes.clear();
+        self.lanes.resize(d.next_multiple_of(P::DEPTH) * P::V::LANES, 0.0);
+        for (row, numbers) in numbers.chunks_exact(d).enumerate() {
+            let lane = self.lanes[row..].iter_mut().step_by(P::V::LANES);
+            lane.zip(numbers).for_each(|(lane, number)| *lane = *number);
+        }
         self.q.clear();
-        for c in (0..d).step_by(P::DEPTH) {
-            let low = P::V::from_fn(|lane| number(lane, c));
-            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::from_fn(|lane| number(lane, c + 1))) } else { low });
+        for channels in self.lanes.chunks_exact(P::DEPTH * P::V::LANES) {
+            let low = P::V::load(channels);
+            self.q.push(if P::DEPTH == 2 { P::pack(low, P::V::load(&channels[P::V::LANES..])) } else { low });
         }
         self.o.clear();
         self.o.resize(d_v, P::V::splat(0.0));
