@@ -149,8 +149,6 @@ fn describe(device: sys::CUdevice) -> Result<(String, Attributes), DeviceError> 
         multiprocessors: number(Of::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         threads_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         shared_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-        shared_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
-        registers_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
         l2_bytes: number(Of::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
         memory_bytes,
         driver: driver::driver()?,
