@@ -254,14 +254,18 @@ fn resources(device: &Device) -> Result<(), DeviceError> {
                 resources.registers,
                 resources.shared_bytes + shared,
             );
-            let found = kernel.blocks_per_multiprocessor(threads, shared);
+            let found = kernel.blocks_per_multiprocessor(threads, shared)?;
             assert!(
                 wanted.is_none_or(|wanted| wanted == found),
                 "{threads} threads, {shared} bytes: {found}, {wanted:?}"
             );
         }
     }
-    assert_eq!(kernel.blocks_per_multiprocessor(32, u32::MAX), 0);
+    for (threads, shared, name) in [(0, 0, "block.x"), (1025, 0, "block.x"), (32, u32::MAX, "shared memory of a block")]
+    {
+        let error = kernel.blocks_per_multiprocessor(threads, shared).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("fill_shared: {name}: found")), "{error}");
+    }
     Ok(())
 }
 

@@ -96,7 +96,7 @@ impl LaunchShape {
     }
 
     /// Holds it against what a device and a kernel can.
-    fn check(&self, kernel: &str, device: &Attributes, resources: Resources) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, kernel: &str, device: &Attributes, resources: Resources) -> Result<(), DeviceError> {
         let refuse = |what: String, found: u64, wanted: String| {
             Err(DeviceError::value(format!("{kernel}: {what}"), found, wanted))
         };
