@@ -20,7 +20,7 @@ pub use launch::{Arg, LaunchShape};
 pub use memory::Buffer;
 pub use module::{Image, Kernel, Module, Resources};
 pub use stream::{Event, Stream};
-pub use tensor_map::{Element, Swizzle, TensorMap, Tiling};
+pub use tensor_map::{Swizzle, TensorMap, TensorMapElement, Tiling};
 
 use crate::DeviceError;
 use crate::attributes::Attributes;

@@ -45,8 +45,8 @@ mod variant;
 
 pub use attributes::Attributes;
 pub use cuda::{
-    Arg, Buffer, Element, Event, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
-    Tiling,
+    Arg, Buffer, Event, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
+    TensorMapElement, Tiling,
 };
 pub use error::DeviceError;
 pub use variant::{Source, Variant, file, files};

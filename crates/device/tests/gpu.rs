@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use device::{
-    Arg, Buffer, Device, DeviceError, Element, Event, Image, Kernel, LaunchShape, Stream, Swizzle, Tiling,
+    Arg, Buffer, Device, DeviceError, Event, Image, Kernel, LaunchShape, Stream, Swizzle, TensorMapElement, Tiling,
     cuda_devices, occupancy,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -298,7 +298,7 @@ fn tensor_maps(device: &Device) -> Result<(), DeviceError> {
     let numbers: Vec<f32> = (0..200).map(|i| i as f32).collect();
     let tensor = device.upload(&numbers)?;
     let tiling = Tiling {
-        element: Element::F32,
+        element: TensorMapElement::F32,
         address: tensor.address(),
         lengths: &[18, 10],
         strides: &[80],
