@@ -56,7 +56,8 @@ use nvrtc::Nvrtc;
 
 /// A device that runs kernels. A clone is the same device; any thread may use it.
 ///
-/// A simulated device, which runs the PTX on the CPU, will be a second arm.
+/// A simulated device, which runs the PTX on the CPU, will be a second arm. What belongs to a device becomes an enum over both
+/// arms then, as this is one: [`Buffer`], [`Stream`], [`Event`], [`Graph`], [`Module`] and [`Kernel`]. A [`TensorMap`] is bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Device {

@@ -6,9 +6,10 @@ use crate::DeviceError;
 use cudarc::driver::sys;
 
 /// A tensor map, 128 bytes as the driver encodes them: a kernel's argument. The tensor must be live where a kernel uses it.
+// CUDA 13 aligns it to 128 bytes, CUDA 12 to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct TensorMap(sys::CUtensorMap);
+#[repr(C, align(128))]
+pub struct TensorMap([u64; 16]);
 
 /// An element of a tensor map's tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +111,13 @@ impl Gpu {
         }
         tiling.check()?;
         self.bind()?;
-        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let mut map = TensorMap([0; 16]);
         let steps = [1u32; 5];
-        // SAFETY: each list has an entry for each axis, the strides one less, as `check` has seen; the driver writes one map.
+        // SAFETY: each list has an entry for each axis, the strides one less, as `check` has seen; the driver writes one map
+        // of 128 bytes, aligned as it wants.
         unsafe {
             call!(cuTensorMapEncodeTiled(
-                &mut map,
+                (&raw mut map).cast(),
                 tiling.element.code(),
                 tiling.lengths.len() as u32,
                 tiling.address as *mut std::ffi::c_void,
@@ -129,7 +131,7 @@ impl Gpu {
                 sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
             ))
         }?;
-        Ok(TensorMap(map))
+        Ok(map)
     }
 }
 
