@@ -38,11 +38,8 @@ pub(crate) fn count() -> Result<usize, DeviceError> {
     usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(driver::no_device)
 }
 
-/// Name and attributes of every device, without a context.
-///
-/// # Errors
-/// As [`cuda_devices`](crate::cuda_devices).
-pub fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
+/// Name and attributes of every device, without a context. See [`cuda_attributes`](crate::cuda_attributes).
+pub(crate) fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
     (0..count()?).map(|ordinal| describe(get(ordinal)?)).collect()
 }
 

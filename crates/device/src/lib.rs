@@ -35,7 +35,7 @@
 pub mod assembly;
 mod attributes;
 mod cache;
-pub mod cuda;
+mod cuda;
 mod elf;
 mod error;
 pub mod nvrtc;
@@ -45,7 +45,7 @@ mod variant;
 
 pub use attributes::Attributes;
 pub use cuda::{
-    Arg, Buffer, Event, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
+    Arg, Buffer, Event, Gpu, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
     TensorMapElement, Tiling,
 };
 pub use error::DeviceError;
@@ -62,7 +62,7 @@ use nvrtc::Nvrtc;
 #[non_exhaustive]
 pub enum Device {
     /// A GPU of NVIDIA.
-    Cuda(cuda::Gpu),
+    Cuda(Gpu),
 }
 
 /// How many devices CUDA shows, at least 1. Creates no context on any.
@@ -73,16 +73,24 @@ pub fn cuda_devices() -> Result<usize, DeviceError> {
     cuda::count()
 }
 
+/// Name and attributes of every device that CUDA shows, in its order. Creates no context on any.
+///
+/// # Errors
+/// As [`cuda_devices`].
+pub fn cuda_attributes() -> Result<Vec<(String, Attributes)>, DeviceError> {
+    cuda::list()
+}
+
 impl Device {
     /// The device of that number, as CUDA counts them from 0.
     ///
     /// # Errors
     /// As [`cuda_devices`]; there is none of that number; the driver fails.
     pub fn cuda(ordinal: usize) -> Result<Device, DeviceError> {
-        cuda::Gpu::new(ordinal).map(Device::Cuda)
+        Gpu::new(ordinal).map(Device::Cuda)
     }
 
-    fn gpu(&self) -> &cuda::Gpu {
+    fn gpu(&self) -> &Gpu {
         let Device::Cuda(gpu) = self;
         gpu
     }
