@@ -32,15 +32,15 @@ const TESTS: &[(&str, Test)] = &[
 ];
 
 fn main() -> ExitCode {
-    let missing = cuda_devices().err().map(|error| error.to_string());
-    let trials = TESTS.iter().map(|&(name, test)| {
-        let trial =
-            Trial::test(name, move || test(device()?).map_err(Failed::from)).with_ignored_flag(missing.is_some());
-        trial.with_kind(missing.clone().unwrap_or_default())
-    });
     let mut arguments = Arguments::from_args();
     // They measure what one device has left.
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads = Some(1);
+    let found = cuda_devices();
+    let trials = TESTS.iter().map(|&(name, test)| {
+        let kind = found.as_ref().err().map_or("cuda".into(), |why| format!("not run: {why}"));
+        let trial = Trial::test(name, move || test(device()?).map_err(Failed::from));
+        trial.with_kind(kind).with_ignored_flag(found.is_err())
+    });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
