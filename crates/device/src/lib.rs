@@ -36,7 +36,7 @@ pub mod assembly;
 mod attributes;
 mod cache;
 mod cuda;
-mod elf;
+pub mod elf;
 mod error;
 pub mod nvrtc;
 pub mod occupancy;
