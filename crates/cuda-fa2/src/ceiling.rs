@@ -51,7 +51,7 @@ pub fn ceiling(device: &Device) -> Result<Ceiling, DeviceError> {
 }
 
 fn flops(device: &Device, kernel: &Kernel) -> Result<f64, DeviceError> {
-    let blocks = device.attributes().multiprocessors * kernel.blocks_per_multiprocessor(THREADS, 0);
+    let blocks = device.attributes().multiprocessors * kernel.blocks_per_multiprocessor(THREADS, 0)?;
     let threads = blocks as usize * THREADS as usize;
     let out = device.alloc(threads * size_of::<f32>())?;
     let stream = device.stream()?;

@@ -11,10 +11,6 @@ pub struct Attributes {
     pub threads_per_block: u32,
     /// Shared memory that a block may have, static and dynamic together, once it has opted in.
     pub shared_per_block: u32,
-    /// Shared memory of a multiprocessor.
-    pub shared_per_multiprocessor: u32,
-    /// Registers of 32 bits of a multiprocessor.
-    pub registers_per_multiprocessor: u32,
     /// The level-2 cache.
     pub l2_bytes: usize,
     /// The device's memory.

@@ -20,7 +20,7 @@ pub use launch::{Arg, LaunchShape};
 pub use memory::Buffer;
 pub use module::{Image, Kernel, Module, Resources};
 pub use stream::{Event, Stream};
-pub use tensor_map::{Element, Swizzle, TensorMap, Tiling};
+pub use tensor_map::{Swizzle, TensorMap, TensorMapElement, Tiling};
 
 use crate::DeviceError;
 use crate::attributes::Attributes;
@@ -38,11 +38,8 @@ pub(crate) fn count() -> Result<usize, DeviceError> {
     usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(driver::no_device)
 }
 
-/// Name and attributes of every device, without a context.
-///
-/// # Errors
-/// As [`cuda_devices`](crate::cuda_devices).
-pub fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
+/// Name and attributes of every device, without a context. See [`cuda_attributes`](crate::cuda_attributes).
+pub(crate) fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
     (0..count()?).map(|ordinal| describe(get(ordinal)?)).collect()
 }
 
@@ -149,8 +146,6 @@ fn describe(device: sys::CUdevice) -> Result<(String, Attributes), DeviceError> 
         multiprocessors: number(Of::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         threads_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         shared_per_block: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-        shared_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
-        registers_per_multiprocessor: number(Of::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
         l2_bytes: number(Of::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
         memory_bytes,
         driver: driver::driver()?,

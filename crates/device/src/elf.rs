@@ -1,7 +1,7 @@
 //! As much of ELF as keeps the driver, which is told no length, from reading past the end of a cubin.
 
 /// Whether the bytes are an ELF file of 64 bits whose tables and sections all end within them.
-pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+pub fn is_whole(bytes: &[u8]) -> bool {
     whole(bytes).is_some()
 }
 
@@ -29,33 +29,19 @@ fn whole(bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
 mod tests {
     use super::*;
-    use crate::{Source, nvrtc::Nvrtc};
 
-    fn cut_short_is_refused(file: &[u8]) {
-        assert!(is_whole(file));
+    #[test]
+    fn a_program_is_a_whole_elf_file_and_is_none_when_cut_short() {
+        let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(is_whole(&file));
         for length in [0, 5, 6, 0x3f, 0x40, file.len() / 2, file.len() - 1] {
             assert!(!is_whole(&file[..length]), "{length} of {} bytes", file.len());
         }
         let mut broken = file.to_vec();
         broken[0x28..0x30].fill(0xff);
         assert!(!is_whole(&broken), "sections at the end of the address space");
-    }
-
-    #[test]
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
-    fn a_program_is_a_whole_elf_file() {
-        cut_short_is_refused(&std::fs::read(std::env::current_exe().unwrap()).unwrap());
-    }
-
-    #[test]
-    fn a_cubin_is_a_whole_elf_file() {
-        let Ok(nvrtc) = Nvrtc::find() else { return };
-        if nvrtc.include().is_ok() {
-            let source = Source::new("k.cu", "extern \"C\" __global__ void k(int* x) { *x = 1; }", &[], |_| None);
-            cut_short_is_refused(&nvrtc.cubin(&source, "sm_90").unwrap().code);
-        }
     }
 }

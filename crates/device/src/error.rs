@@ -9,7 +9,8 @@ pub enum DeviceError {
     /// A part of CUDA is not on this machine, or not usable.
     #[error("{what}: {why}")]
     Missing {
-        /// The part: "CUDA driver", "NVRTC".
+        /// The part: "CUDA driver", "CUDA device", "NVRTC", "CUDA headers", or "compiled kernels", where neither a compiler nor
+        /// prebuilt PTX is there.
         what: &'static str,
         /// What was found, and what to do.
         why: String,

@@ -102,10 +102,29 @@ impl Nvrtc {
         number.parse().is_ok_and(|number| self.library.architectures().is_ok_and(|known| known.contains(&number)))
     }
 
+    /// Whether a driver of a CUDA version, [as it tells it](crate::Attributes::driver), can load the machine code that this
+    /// makes of a source for an architecture.
+    ///
+    /// # Errors
+    /// The driver is of an older major version; the architecture is not known; the source includes headers of CUDA, which are
+    /// not there.
+    pub fn serves(&self, source: &Source, arch: &str, driver: u32) -> Result<(), DeviceError> {
+        self.folders(source)?;
+        let (major, minor) = self.version;
+        let why = if major > driver / 1000 {
+            format!("found version {major}.{minor}, wanted one that a driver of CUDA {} can load from", driver / 1000)
+        } else if !self.knows(arch) {
+            format!("found version {major}.{minor}, wanted one that knows {arch}")
+        } else {
+            return Ok(());
+        };
+        Err(DeviceError::Missing { what: "NVRTC", why })
+    }
+
     /// Compiles to PTX for a least architecture. The text has no path and no date in it: the same source gives the same bytes.
     ///
     /// # Errors
-    /// The source does not compile; there are no headers.
+    /// The source does not compile; it includes headers of CUDA, which are not there.
     pub fn ptx(&self, source: &Source, arch: &str) -> Result<Compiled, DeviceError> {
         self.compile(source, ptx_options(arch), library::Kind::Ptx)
     }
@@ -113,17 +132,25 @@ impl Nvrtc {
     /// Compiles to machine code for an architecture, with the lines of the source for a profiler.
     ///
     /// # Errors
-    /// The source does not compile; there are no headers.
+    /// As [`ptx`](Nvrtc::ptx).
     pub fn cubin(&self, source: &Source, arch: &str) -> Result<Compiled, DeviceError> {
         self.compile(source, cubin_options(arch), library::Kind::Cubin)
     }
 
     fn compile(&self, source: &Source, mut options: Vec<String>, kind: library::Kind) -> Result<Compiled, DeviceError> {
-        // Toolkits of CUDA 13 keep C++'s own headers in a folder of their own.
-        let include = self.include()?;
-        options.extend([include.to_path_buf(), include.join("cccl")].map(|folder| format!("-I{}", folder.display())));
+        options.extend(self.folders(source)?.iter().map(|folder| format!("-I{}", folder.display())));
         options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         self.library.compile(source, &options, kind)
+    }
+
+    /// Where what a source includes of others is looked for: nowhere, if it includes nothing of others.
+    fn folders(&self, source: &Source) -> Result<Vec<PathBuf>, DeviceError> {
+        if !source.includes_others {
+            return Ok(Vec::new());
+        }
+        // Toolkits of CUDA 13 keep C++'s own headers in a folder of their own.
+        let include = self.include()?;
+        Ok(vec![include.to_path_buf(), include.join("cccl")])
     }
 }
 

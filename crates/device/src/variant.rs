@@ -76,6 +76,8 @@ pub struct Source<'a> {
     pub text: &'a str,
     /// Names and texts of the headers, in order of names.
     pub headers: Vec<(&'a str, &'a str)>,
+    /// Whether it includes a file, directly or through the headers, that is not among them.
+    pub includes_others: bool,
     /// Macros: names and values.
     pub defines: &'a [(&'a str, &'a str)],
 }
@@ -89,18 +91,22 @@ impl<'a> Source<'a> {
         header: impl Fn(&str) -> Option<&'a str>,
     ) -> Self {
         let mut headers: Vec<(&str, &str)> = Vec::new();
+        let mut includes_others = false;
         let mut unread = vec![text];
         while let Some(text) = unread.pop() {
-            for name in text.lines().filter_map(included) {
-                let known = headers.iter().any(|(known, _)| *known == name);
-                if let Some(text) = header(name).filter(|_| !known) {
-                    headers.push((name, text));
-                    unread.push(text);
+            for included in text.lines().filter_map(included) {
+                match quoted(included).and_then(|name| Some((name, header(name)?))) {
+                    Some(own) if headers.contains(&own) => {}
+                    Some(own) => {
+                        headers.push(own);
+                        unread.push(own.1);
+                    }
+                    None => includes_others = true,
                 }
             }
         }
         headers.sort_unstable();
-        Source { name, text, headers, defines }
+        Source { name, text, headers, includes_others, defines }
     }
 
     /// SHA-256, in hexadecimal, of all that decides what is compiled: texts, macros, and the compiler's options.
@@ -121,11 +127,14 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The header that a line includes by `#include "..."`.
+/// What stands behind `#include` in a line.
 fn included(line: &str) -> Option<&str> {
-    let name =
-        line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start().strip_prefix('"')?;
-    name.split_once('"').map(|(name, _)| name)
+    line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include").map(str::trim_start)
+}
+
+/// The name that stands in quotes.
+fn quoted(included: &str) -> Option<&str> {
+    included.strip_prefix('"')?.split_once('"').map(|(name, _)| name)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -175,6 +184,21 @@ mod tests {
     fn headers_are_followed_through_headers_and_each_is_taken_once() {
         let names = source(TEXT, HEADERS, &[]).headers.iter().map(|(name, _)| *name).collect::<Vec<_>>();
         assert_eq!(names, ["ptx/d.cuh", "tile/b.cuh"]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_among_the_headers_is_noticed_wherever_it_is_included() {
+        let deep = [HEADERS[1], ("ptx/d.cuh", "#include<cuda_bf16.h>")];
+        for (text, headers, others) in [
+            (TEXT, HEADERS, true),
+            (&TEXT["#include <cuda_fp16.h>\n".len()..], HEADERS, false),
+            ("#include \"tile/b.cuh\"", &deep[..], true),
+            ("#include \"cuda_fp16.h\"", HEADERS, true),
+            ("#include HEADER", HEADERS, true),
+            ("int include;", HEADERS, false),
+        ] {
+            assert_eq!(source(text, headers, &[]).includes_others, others, "{text}");
+        }
     }
 
     #[test]

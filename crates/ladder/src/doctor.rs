@@ -18,7 +18,7 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     let cpu = cpu_model();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let (features, available) = (cpu_features(), memory::available());
-    let (devices, compiler) = (device::cuda::list(), device::nvrtc::Nvrtc::find());
+    let (devices, compiler) = (device::cuda_attributes(), device::nvrtc::Nvrtc::find());
     let gpu = gpu(devices.is_ok());
     let rungs: Vec<&str> = RUNGS.iter().map(|rung| rung.name).collect();
     if args.json {

@@ -96,7 +96,7 @@ impl LaunchShape {
     }
 
     /// Holds it against what a device and a kernel can.
-    fn check(&self, kernel: &str, device: &Attributes, resources: Resources) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, kernel: &str, device: &Attributes, resources: Resources) -> Result<(), DeviceError> {
         let refuse = |what: String, found: u64, wanted: String| {
             Err(DeviceError::value(format!("{kernel}: {what}"), found, wanted))
         };
@@ -161,8 +161,6 @@ mod tests {
         multiprocessors: 132,
         threads_per_block: 1024,
         shared_per_block: 232_448,
-        shared_per_multiprocessor: 233_472,
-        registers_per_multiprocessor: 65536,
         l2_bytes: 50 << 20,
         memory_bytes: 80 << 30,
         driver: 13000,

@@ -1,7 +1,7 @@
 //! Compiled kernels on the device.
 
-use super::Gpu;
 use super::driver::{Handle, call};
+use super::{Gpu, LaunchShape};
 use crate::{DeviceError, elf};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
@@ -141,21 +141,25 @@ impl Kernel {
     }
 
     /// Blocks of that many threads and bytes of dynamic shared memory that one multiprocessor holds at once, as the driver
-    /// tells it; 0 where none fits.
-    pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> u32 {
+    /// tells it.
+    ///
+    /// # Errors
+    /// No such block can be [launched](Kernel::launch), and the error says why; the driver fails.
+    pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, DeviceError> {
+        let block = LaunchShape { grid: [1; 3], block: [threads, 1, 1], cluster: [1; 3], shared_bytes: dynamic_shared };
+        block.check(&self.name, self.module.gpu().attributes(), self.resources)?;
+        self.allow_shared(dynamic_shared)?;
         let mut blocks = 0;
-        let counted = self.allow_shared(dynamic_shared).and_then(|()| {
-            // SAFETY: the function belongs to the module, which is loaded, and the driver writes one number.
-            unsafe {
-                call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &mut blocks,
-                    self.function.0,
-                    i32::try_from(threads).unwrap_or(i32::MAX),
-                    dynamic_shared as usize
-                ))
-            }
-        });
-        counted.map_or(0, |()| blocks.max(0) as u32)
+        // SAFETY: the function belongs to the module, which is loaded, and the driver writes one number.
+        unsafe {
+            call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.function.0,
+                threads as i32,
+                dynamic_shared as usize
+            ))
+        }?;
+        Ok(blocks.max(0) as u32)
     }
 
     /// Makes the context current, and lets the kernel have dynamic shared memory beyond the 48 KiB a block that every kernel

@@ -6,13 +6,14 @@ use crate::DeviceError;
 use cudarc::driver::sys;
 
 /// A tensor map, 128 bytes as the driver encodes them: a kernel's argument. The tensor must be live where a kernel uses it.
+// CUDA 13 aligns it to 128 bytes, CUDA 12 to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct TensorMap(sys::CUtensorMap);
+#[repr(C, align(128))]
+pub struct TensorMap([u64; 16]);
 
 /// An element of a tensor map's tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum TensorMapElement {
     /// 8 bits, of any meaning.
     U8,
     /// IEEE half precision.
@@ -43,7 +44,7 @@ pub enum Swizzle {
 #[derive(Clone, Copy, Debug)]
 pub struct Tiling<'a> {
     /// The elements.
-    pub element: Element,
+    pub element: TensorMapElement,
     /// Where the tensor begins, a multiple of 16.
     pub address: u64,
     /// Elements along each of one to five axes, 1 to 2^32.
@@ -56,22 +57,22 @@ pub struct Tiling<'a> {
     pub swizzle: Swizzle,
 }
 
-impl Element {
+impl TensorMapElement {
     fn bytes(self) -> u32 {
         match self {
-            Element::U8 => 1,
-            Element::F16 | Element::Bf16 => 2,
-            Element::F32 => 4,
+            TensorMapElement::U8 => 1,
+            TensorMapElement::F16 | TensorMapElement::Bf16 => 2,
+            TensorMapElement::F32 => 4,
         }
     }
 
     fn code(self) -> sys::CUtensorMapDataType {
         use sys::CUtensorMapDataType_enum as Of;
         match self {
-            Element::U8 => Of::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            Element::F16 => Of::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            Element::Bf16 => Of::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            Element::F32 => Of::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            TensorMapElement::U8 => Of::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            TensorMapElement::F16 => Of::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            TensorMapElement::Bf16 => Of::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            TensorMapElement::F32 => Of::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         }
     }
 }
@@ -110,12 +111,13 @@ impl Gpu {
         }
         tiling.check()?;
         self.bind()?;
-        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let mut map = TensorMap([0; 16]);
         let steps = [1u32; 5];
-        // SAFETY: each list has an entry for each axis, the strides one less, as `check` has seen; the driver writes one map.
+        // SAFETY: each list has an entry for each axis, the strides one less, as `check` has seen; the driver writes one map
+        // of 128 bytes, aligned as it wants.
         unsafe {
             call!(cuTensorMapEncodeTiled(
-                &mut map,
+                (&raw mut map).cast(),
                 tiling.element.code(),
                 tiling.lengths.len() as u32,
                 tiling.address as *mut std::ffi::c_void,
@@ -129,7 +131,7 @@ impl Gpu {
                 sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
             ))
         }?;
-        Ok(TensorMap(map))
+        Ok(map)
     }
 }
 
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn a_tiling_is_held_against_every_rule_of_the_driver() {
         let good = Tiling {
-            element: Element::F16,
+            element: TensorMapElement::F16,
             address: 1 << 20,
             lengths: &[128, 487, 9],
             strides: &[256, 256 * 487],
@@ -196,7 +198,7 @@ mod tests {
             (Tiling { tile: &[64, 257, 1], ..good }, "tile: found [64, 257, 1]"),
             (Tiling { tile: &[128, 128, 1], ..good }, "bytes of a tile's row: found 256"),
             (Tiling { tile: &[9, 128, 1], ..good }, "bytes of a tile's row: found 18"),
-            (Tiling { element: Element::F32, ..good }, "bytes of a tile's row: found 256"),
+            (Tiling { element: TensorMapElement::F32, ..good }, "bytes of a tile's row: found 256"),
         ] {
             let error = bad.check().unwrap_err().to_string();
             assert!(error.starts_with(&format!("tensor map: {name}")), "{error}");

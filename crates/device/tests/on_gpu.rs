@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use device::{
-    Arg, Buffer, Device, DeviceError, Element, Event, Image, Kernel, LaunchShape, Stream, Swizzle, Tiling,
+    Arg, Buffer, Device, DeviceError, Event, Image, Kernel, LaunchShape, Stream, Swizzle, TensorMapElement, Tiling,
     cuda_devices, occupancy,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -32,15 +32,15 @@ const TESTS: &[(&str, Test)] = &[
 ];
 
 fn main() -> ExitCode {
-    let missing = cuda_devices().err().map(|error| error.to_string());
-    let trials = TESTS.iter().map(|&(name, test)| {
-        let trial =
-            Trial::test(name, move || test(device()?).map_err(Failed::from)).with_ignored_flag(missing.is_some());
-        trial.with_kind(missing.clone().unwrap_or_default())
-    });
     let mut arguments = Arguments::from_args();
     // They measure what one device has left.
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads = Some(1);
+    let found = cuda_devices();
+    let trials = TESTS.iter().map(|&(name, test)| {
+        let kind = found.as_ref().err().map_or("cuda".into(), |why| format!("not run: {why}"));
+        let trial = Trial::test(name, move || test(device()?).map_err(Failed::from));
+        trial.with_kind(kind).with_ignored_flag(found.is_err())
+    });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
@@ -254,14 +254,18 @@ fn resources(device: &Device) -> Result<(), DeviceError> {
                 resources.registers,
                 resources.shared_bytes + shared,
             );
-            let found = kernel.blocks_per_multiprocessor(threads, shared);
+            let found = kernel.blocks_per_multiprocessor(threads, shared)?;
             assert!(
                 wanted.is_none_or(|wanted| wanted == found),
                 "{threads} threads, {shared} bytes: {found}, {wanted:?}"
             );
         }
     }
-    assert_eq!(kernel.blocks_per_multiprocessor(32, u32::MAX), 0);
+    for (threads, shared, name) in [(0, 0, "block.x"), (1025, 0, "block.x"), (32, u32::MAX, "shared memory of a block")]
+    {
+        let error = kernel.blocks_per_multiprocessor(threads, shared).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("fill_shared: {name}: found")), "{error}");
+    }
     Ok(())
 }
 
@@ -294,7 +298,7 @@ fn tensor_maps(device: &Device) -> Result<(), DeviceError> {
     let numbers: Vec<f32> = (0..200).map(|i| i as f32).collect();
     let tensor = device.upload(&numbers)?;
     let tiling = Tiling {
-        element: Element::F32,
+        element: TensorMapElement::F32,
         address: tensor.address(),
         lengths: &[18, 10],
         strides: &[80],
