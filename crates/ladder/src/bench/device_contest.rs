@@ -143,7 +143,9 @@ mod tests {
     fn the_method_tells_the_numbers_that_are_used() {
         for words in [
             format!("case {} rows", answers::ROWS),
-            format!("median of {ROUNDS} rounds of launches back to back for {SUSTAINED} ms or at least {LEAST} launches"),
+            format!(
+                "median of {ROUNDS} rounds of launches back to back for {SUSTAINED} ms or at least {LEAST} launches"
+            ),
             format!("better of {ROUNDS} bursts of {BURST} ms or at least {LEAST} launches"),
             format!("rest of {} ms", REST.as_millis()),
             format!("shorter than {UNIT} ms"),
