@@ -53,18 +53,19 @@ const SHAPE: [Property; 9] = [
 /// A column of a single file, and its number in a row, if it has one.
 type Column = (&'static str, fn(&Comparison, &Row) -> Option<String>);
 
-/// Times and speeds, but for the next two.
-const SPEEDS: [Column; 5] = [
-    ("ms", |_, row| Some(format::three_digits(row.ms))),
-    ("ms\nburst", |_, row| row.ms_burst.map(format::three_digits)),
-    ("GB/s", |_, row| row.gbps.map(format::three_digits)),
-    ("% of\nceiling", |all, row| all.files[0].1.share(row).map(|share| format::three_digits(100.0 * share))),
-    ("x\nbelow", |all, row| all.below(row).map(|below| times(below.ms / row.ms))),
-];
+/// Times.
+const MS: Column = ("ms", |_, row| Some(format::three_digits(row.ms)));
+const MS_BURST: Column = ("ms\nburst", |_, row| row.ms_burst.map(format::three_digits));
 
 /// The speed of a CPU, and that of a device.
 const GFLOPS: Column = ("GFLOP\n/s", |_, row| row.tflops.map(|tflops| format::three_digits(1e3 * tflops)));
 const TFLOPS: Column = ("TFLOP\n/s", |_, row| row.tflops.map(format::three_digits));
+
+/// Other speeds.
+const GBPS: Column = ("GB/s", |_, row| row.gbps.map(format::three_digits));
+const SHARE: Column =
+    ("% of\nceiling", |all, row| all.files[0].1.share(row).map(|share| format::three_digits(100.0 * share)));
+const BELOW: Column = ("x\nbelow", |all, row| all.below(row).map(|below| times(below.ms / row.ms)));
 
 /// Bytes that a call moves.
 const TRAFFIC: [Column; 5] = [
@@ -154,7 +155,7 @@ impl<'a> Comparison<'a> {
         let has = |column: &Column| self.entries.iter().any(|entry| (column.1)(self, any(entry)).is_some());
         let speed = if self.entries.iter().all(|entry| of_device(any(entry))) { TFLOPS } else { GFLOPS };
         let traffic = TRAFFIC.iter().copied().filter(has);
-        SPEEDS[..2].iter().copied().chain([speed]).chain(SPEEDS[2..].iter().copied()).chain(traffic).collect()
+        [MS, MS_BURST, speed, GBPS, SHARE, BELOW].into_iter().chain(traffic).collect()
     }
 
     /// The rung below on the same shape.

@@ -24,12 +24,13 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<bool> {
         Ok(nvrtc) => {
             let report = Report::new(nvrtc, args, &mut failures)?;
             let files = prebuilt::compiled(nvrtc, &report.tools, &mut failures);
+            let mut written = None;
             if args.check {
                 failures.extend(prebuilt::differences(&files));
             } else if failures.is_empty() {
-                prebuilt::write(&repository::root()?, &files)?;
+                written = Some(prebuilt::write(&repository::root()?, &files)?);
             }
-            if args.json { report.json(&failures).to_string() } else { report.text() }
+            if args.json { report.json(&failures).to_string() } else { report.text(written) }
         }
         Err(missing) if args.json && args.check => {
             json!({ "nvrtc": null, "kernels": [], "left_out": [missing.to_string()], "failures": failures }).to_string()
@@ -84,7 +85,8 @@ impl Report {
         Ok(report)
     }
 
-    fn text(&self) -> String {
+    /// The table, what the machine code has, and what was `written`.
+    fn text(&self, written: Option<String>) -> String {
         let header = [
             "kernel",
             "arch",
@@ -103,7 +105,7 @@ impl Report {
             Some(format!("{} {}: {}", row.name(), row.arch, counts.collect::<Vec<_>>().join(", ")))
         });
         let left_out = self.tools.left_out();
-        let lines = [table, format!("NVRTC {}", self.nvrtc)].into_iter().chain(counts).chain(left_out);
+        let lines = [table, format!("NVRTC {}", self.nvrtc)].into_iter().chain(counts).chain(left_out).chain(written);
         lines.collect::<Vec<_>>().join("\n")
     }
 

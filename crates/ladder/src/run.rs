@@ -4,10 +4,11 @@ use crate::cli::{self, RunArgs};
 use crate::input::{Input, check_problem_memory};
 use crate::{devices, format};
 use anyhow::{Context, Result};
-use attention::{Output, Tensor};
+use attention::{DType, Output, Tensor};
+use device::Device;
 use ladder::registry::RUNGS;
 use ndarray::Axis;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Instant;
@@ -26,54 +27,77 @@ pub(crate) fn main(args: &RunArgs) -> Result<bool> {
     let start = Instant::now();
     let mut output = attention.forward(&problem).context(attention.name())?;
     let seconds = start.elapsed().as_secs_f64();
-    let threads = device.is_none().then(rayon::current_num_threads);
-    let on_cpu = || format!("in {} threads", rayon::current_num_threads());
-    let place = device.as_ref().map_or_else(on_cpu, |device| format!("on {}", device.name()));
     if input.unbatched {
         output = without_batch_axis(output);
     }
-    let empty_rows = output.lse.iter().filter(|lse| **lse == f32::NEG_INFINITY).count();
-    let not_finite = output.o.view().to_f64().iter().filter(|o| !o.is_finite()).count();
-    let summary = if args.json {
-        json!({
-            "rung": args.rung,
-            "input": input.label,
-            "ignored": input.ignored,
-            "output": args.output.as_ref().map(|path| path.display().to_string()),
-            "dtype": problem.dtype().to_string(),
-            "o_shape": output.o.shape(),
-            "lse_shape": output.lse.shape(),
-            "mask": args.mask.to_string(),
-            "threads": threads,
-            "device": device.as_ref().map(|device| device.name()),
-            "seconds": seconds,
-            "empty_rows": empty_rows,
-            "not_finite": not_finite,
-        })
-        .to_string()
-    } else {
-        let ignored = match input.ignored.join(", ") {
-            names if names.is_empty() => names,
-            names => format!("\nnot used: {names}"),
-        };
-        let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
-        format!(
-            "{} on {}: {}, mask {}, {} {place}\no {:?} and lse {:?} {written}; {empty_rows} rows see no key, \
-             {not_finite} elements of o are not finite{ignored}",
-            args.rung,
-            input.label,
-            problem.dtype(),
-            args.mask,
-            format::seconds(seconds),
-            output.o.shape(),
-            output.lse.shape(),
-        )
-    };
+    let done = Done { args, input: &input, dtype: problem.dtype(), device: device.as_ref(), seconds };
+    let summary = if args.json { done.json(&output).to_string() } else { done.text(&output) };
     if let Some(path) = &args.output {
         write(path, output)?;
     }
     cli::print(&summary)?;
     Ok(true)
+}
+
+/// What was run, where, and for how long.
+struct Done<'a> {
+    args: &'a RunArgs,
+    input: &'a Input,
+    dtype: DType,
+    device: Option<&'a Device>,
+    seconds: f64,
+}
+
+impl Done<'_> {
+    fn json(&self, output: &Output) -> Value {
+        json!({
+            "rung": self.args.rung,
+            "input": self.input.label,
+            "ignored": self.input.ignored,
+            "output": self.args.output.as_ref().map(|path| path.display().to_string()),
+            "dtype": self.dtype.to_string(),
+            "o_shape": output.o.shape(),
+            "lse_shape": output.lse.shape(),
+            "mask": self.args.mask.to_string(),
+            "threads": self.device.is_none().then(rayon::current_num_threads),
+            "device": self.device.map(Device::name),
+            "seconds": self.seconds,
+            "empty_rows": empty_rows(output),
+            "not_finite": not_finite(output),
+        })
+    }
+
+    fn text(&self, output: &Output) -> String {
+        let args = self.args;
+        let ignored = match self.input.ignored.join(", ") {
+            names if names.is_empty() => names,
+            names => format!("\nnot used: {names}"),
+        };
+        let written = args.output.as_ref().map_or("not written".into(), |path| format!("in {}", path.display()));
+        let on_cpu = || format!("in {} threads", rayon::current_num_threads());
+        format!(
+            "{} on {}: {}, mask {}, {} {}\no {:?} and lse {:?} {written}; {} rows see no key, \
+             {} elements of o are not finite{ignored}",
+            args.rung,
+            self.input.label,
+            self.dtype,
+            args.mask,
+            format::seconds(self.seconds),
+            self.device.map_or_else(on_cpu, |device| format!("on {}", device.name())),
+            output.o.shape(),
+            output.lse.shape(),
+            empty_rows(output),
+            not_finite(output),
+        )
+    }
+}
+
+fn empty_rows(output: &Output) -> usize {
+    output.lse.iter().filter(|lse| **lse == f32::NEG_INFINITY).count()
+}
+
+fn not_finite(output: &Output) -> usize {
+    output.o.view().to_f64().iter().filter(|o| !o.is_finite()).count()
 }
 
 /// The same output of a batch of one, without its first axis.

@@ -28,9 +28,6 @@ fn write_tensors(folder: &Folder, name: &str, tensors: &[(&str, FileTensor)]) ->
     folder.path(name)
 }
 
-/// What a file of tensors is made of.
-type Tensors = Vec<(&'static str, FileTensor)>;
-
 /// Some F32 numbers that are not all the same.
 fn numbers(shape: &[usize]) -> ArrayD<f32> {
     let mut next = 0u32;
@@ -311,20 +308,6 @@ fn numbers_that_json_has_not_become_null() {
 }
 
 #[test]
-fn doctor_describes_the_machine() {
-    let doctor = json(&["doctor", "--json"]);
-    assert!(doctor["threads"].as_u64().unwrap() >= 1);
-    assert!(doctor["available_memory"].as_u64().unwrap() > 0);
-    assert!(doctor["gpu"].is_boolean() && doctor["cpu"].is_string());
-    let on_device = ladder::registry::DEVICE_RUNGS.iter().map(|rung| (rung.name, "cuda"));
-    let wanted = rungs().map(|rung| (rung, "cpu")).chain(on_device);
-    let row = |row: &'static str| move |rung: &Value| rung[row].as_str().unwrap().to_string();
-    let found = doctor["rungs"].as_array().unwrap().iter().map(|rung| (row("rung")(rung), row("runs_on")(rung)));
-    assert!(found.eq(wanted.map(|(rung, runs_on)| (rung.to_string(), runs_on.to_string()))));
-    assert!(answer(&["doctor"]).contains("cuda-fa2-simt: on a GPU, with --device cuda"));
-}
-
-#[test]
 fn help_and_version_are_answers() {
     for args in [
         &["--help"][..],
@@ -427,7 +410,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let rank_3 = || [("q", f32s(&[4, 5, 8])), ("k", f32s(&[2, 7, 8])), ("v", f32s(&[2, 7, 8]))];
     let with = |more: &[(&'static str, FileTensor)]| [&[q(), k(), v()][..], more].concat();
     let packed = |more: &[(&'static str, FileTensor)]| [&rank_3()[..], more].concat();
-    let cases: [(Tensors, &[&str]); 26] = [
+    let cases: [(Vec<(&str, FileTensor)>, &[&str]); 26] = [
         (vec![k(), v()], &["\"q\""]),
         (vec![q(), k()], &["\"v\""]),
         (vec![("q", i32s(&[1, 2])), k(), v()], &["\"q\"", "I32"]),

@@ -1,8 +1,6 @@
-//! `ladder kernels`, and what `ladder doctor` says of CUDA, as a user meets them on machines that lack it, or have something
-//! broken in its place.
+//! `ladder kernels`, as a user meets it where there is a compiler, and where there is none.
 
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -61,50 +59,4 @@ fn kernels_are_checked() {
             variant.kernels.iter().all(|(kernel, ..)| rows.iter().any(|row| row["kernel"] == *kernel))
         }));
     }
-}
-
-fn doctor(variables: &[(&str, &Path)]) -> Value {
-    let lines = ladder(&["doctor"], variables);
-    assert!(lines.status.success() && lines.stderr.is_empty(), "{}", text(&lines.stderr));
-    let output = ladder(&["doctor", "--json"], variables);
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// A library that loads, and has no function of the driver or the compiler: one that this program itself uses.
-#[cfg(target_os = "linux")]
-fn foreign_library() -> Vec<u8> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let path = maps.lines().filter_map(|line| line.split_whitespace().last()).find(|path| path.contains("libgcc_s"));
-    fs::read(path.expect("Rust's programs use libgcc_s")).unwrap()
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_doctor_names_a_driver_or_a_compiler_that_does_not_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let variables = [(NVRTC, folder.path()), ("LD_LIBRARY_PATH", folder.path())];
-    for (content, driver, compiler) in [
-        (b"no library".to_vec(), "CUDA driver: found no libcuda that loads", "libnvrtc.so.13, which does not work"),
-        (foreign_library(), "CUDA driver: found a libcuda without cuInit", "libnvrtc.so.13, which does not work"),
-    ] {
-        for name in ["libcuda.so", "libcuda.so.1", "libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {
-            fs::write(folder.path().join(name), &content).unwrap();
-        }
-        let found = doctor(&variables);
-        let (cuda, nvrtc) = (found["cuda"]["missing"].as_str().unwrap(), found["nvrtc"]["missing"].as_str().unwrap());
-        assert!(cuda.starts_with(driver) && cuda.contains("525"), "{cuda}");
-        assert!(nvrtc.contains(compiler) && nvrtc.contains("pip install"), "{nvrtc}");
-        assert_eq!(found["cuda"]["devices"], Value::Array(Vec::new()));
-        assert!(found["nvrtc"]["library"].is_null() && found["nvrtc"]["headers"].is_null(), "{found}");
-    }
-}
-
-#[test]
-fn the_doctor_tells_of_cuda_what_is_here_or_what_is_missing() {
-    let found = doctor(&[]);
-    let devices = found["cuda"]["devices"].as_array().unwrap();
-    assert_eq!(found["cuda"]["missing"].is_string(), devices.is_empty(), "{found}");
-    assert_eq!(found["nvrtc"]["missing"].is_null(), found["nvrtc"]["headers"].is_string(), "{found}");
-    assert_eq!(found["nvrtc"]["version"].is_string(), found["nvrtc"]["library"].is_string(), "{found}");
 }

@@ -4,7 +4,7 @@ use device::Device;
 use device::nvrtc::Nvrtc;
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
-use std::{fs, thread};
+use std::{env, fs, thread};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// The machine of some results. What does not bear on them is left out: a CPU's results name no GPU.
@@ -32,7 +32,8 @@ pub struct Machine {
     /// The version of NVRTC, if there is one; without it, the driver compiles what is prebuilt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvrtc: Option<String>,
-    /// The GPU's highest clocks and the power that it may draw, where the system tells.
+    /// The GPU's highest clocks and the power that it may draw, where the system tells. Left out where `CUDA_VISIBLE_DEVICES`
+    /// is set: the system's first GPU need not be CUDA's then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<String>,
 }
@@ -52,18 +53,20 @@ impl Machine {
 
     /// This machine, for results of its first GPU.
     pub fn gpu(device: &Device) -> Self {
-        let version = |major: u32, minor: u32| format!("{major}.{minor}");
-        let cuda = device.attributes().driver;
-        let nvrtc = Nvrtc::find().ok().map(Nvrtc::version);
         Machine {
             gpu: Some(device.name().into()),
             driver: fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref().and_then(driver),
-            cuda: Some(version(cuda / 1000, cuda % 1000 / 10)),
-            nvrtc: nvrtc.map(|(major, minor)| version(major, minor)),
-            clocks: clocks(),
+            cuda: Some(cuda_version(device.attributes().driver)),
+            nvrtc: Nvrtc::find().ok().map(Nvrtc::version).map(|(major, minor)| format!("{major}.{minor}")),
+            clocks: env::var_os("CUDA_VISIBLE_DEVICES").is_none().then(clocks).flatten(),
             ..Machine::default()
         }
     }
+}
+
+/// A version of CUDA as its driver tells it: 13000 is "13.0".
+pub fn cuda_version(driver: u32) -> String {
+    format!("{}.{}", driver / 1000, driver % 1000 / 10)
 }
 
 /// The model of the CPU, as far as the system tells.
@@ -113,7 +116,7 @@ pub fn commit() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{describe_clocks, driver};
+    use super::{cuda_version, describe_clocks, driver};
 
     #[test]
     fn what_the_system_says_of_a_gpu_is_understood() {
@@ -123,6 +126,7 @@ mod tests {
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (dvs-builder@U22)";
         assert_eq!([closed, open].map(driver), [Some("535.129.03".into()), Some("580.159.04".into())]);
         assert_eq!(driver("no such thing"), None);
+        assert_eq!([12080, 13000].map(cuda_version), ["12.8", "13.0"]);
         let words = "up to 1980 MHz, memory up to 3201 MHz, power up to 700.00 W";
         assert_eq!(describe_clocks("1980 MHz, 3201 MHz, 700.00 W\n").as_deref(), Some(words));
         assert_eq!(describe_clocks("No devices were found"), None);

@@ -14,11 +14,11 @@ pub const METRICS: [&str; 2] = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
 
 /// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+struct Launch {
     /// The kernel's name, without its parameters.
-    pub kernel: String,
+    kernel: String,
     /// What it moved.
-    pub moved: Traffic,
+    moved: Traffic,
 }
 
 /// Why a file of ncu's cannot be used.

@@ -24,7 +24,7 @@ pub(crate) fn root() -> Result<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/ladder is two folders deep");
     let is_root = |folder: &&Path| folder.join("Cargo.toml").is_file() && folder.join("chapters").is_dir();
     let Some(root) = here.ancestors().find(is_root).or(Some(built).filter(is_root)) else {
-        bail!("found no chapters in {} or above it; run this in the repository", here.display());
+        bail!("the repository: found no folder with Cargo.toml and chapters at {} or above it", here.display());
     };
     Ok(root.into())
 }

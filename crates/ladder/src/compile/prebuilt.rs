@@ -52,15 +52,16 @@ pub(super) fn differences(files: &[(&'static Variant, String)]) -> Vec<String> {
         .collect()
 }
 
-/// Writes the files that are not there as they are.
-pub(super) fn write(root: &Path, files: &[(&'static Variant, String)]) -> Result<()> {
-    let folder = root.join("kernels/prebuilt");
+/// Writes the files that are not there as they are, and says so.
+pub(super) fn write(root: &Path, files: &[(&'static Variant, String)]) -> Result<String> {
+    let (folder, mut written) = (root.join("kernels/prebuilt"), 0);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     for (variant, text) in files {
         let path = folder.join(variant.ptx_name());
         if fs::read_to_string(&path).ok().as_ref() != Some(text) {
             fs::write(&path, text).with_context(|| path.display().to_string())?;
+            written += 1;
         }
     }
-    Ok(())
+    Ok(format!("kernels/prebuilt: {} files, {written} written in {}", files.len(), folder.display()))
 }

@@ -3,6 +3,7 @@
 use crate::format;
 use device::nvrtc::Nvrtc;
 use device::{Attributes, DeviceError};
+use ladder::bench::cuda_version;
 use serde_json::{Value, json};
 
 /// The devices that CUDA shows, with their names.
@@ -10,11 +11,6 @@ pub(super) type Devices = Result<Vec<(String, Attributes)>, DeviceError>;
 
 /// The compiler, if there is one.
 pub(super) type Compiler = Result<&'static Nvrtc, DeviceError>;
-
-/// A version of CUDA as the driver tells it.
-fn version(driver: u32) -> String {
-    format!("{}.{}", driver / 1000, driver % 1000 / 10)
-}
 
 /// What is missing, where the line has said of what.
 fn why(error: &DeviceError) -> String {
@@ -34,7 +30,7 @@ pub(super) fn devices_text(devices: &Devices) -> String {
         let memory = format::bytes(attributes.memory_bytes as f64);
         format!("{ordinal}: {name}, compute capability {major}.{minor}, {memory}")
     };
-    let driver = devices.first().map_or("-".into(), |(_, attributes)| version(attributes.driver));
+    let driver = devices.first().map_or("-".into(), |(_, attributes)| cuda_version(attributes.driver));
     format!("driver of CUDA {driver}; {}", devices.iter().enumerate().map(one).collect::<Vec<_>>().join("; "))
 }
 
@@ -49,7 +45,7 @@ pub(super) fn devices_json(devices: &Devices) -> Value {
         })
     };
     json!({
-        "driver": devices.as_ref().ok().and_then(|devices| devices.first()).map(|(_, attributes)| version(attributes.driver)),
+        "driver": devices.as_ref().ok().and_then(|devices| devices.first()).map(|(_, attributes)| cuda_version(attributes.driver)),
         "devices": devices.as_ref().map_or(Vec::new(), |devices| devices.iter().map(one).collect()),
         "missing": devices.as_ref().err().map(DeviceError::to_string),
     })

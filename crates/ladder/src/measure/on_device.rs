@@ -3,11 +3,12 @@
 use super::{Measured, RUNS, judged, timed};
 use attention::oracle::Truth;
 use attention::{Attention, AttentionError, Output, Problem};
-use cuda_fa2::Shape;
+use cuda_fa2::{CudaRung, Shape};
 use device::Device;
 use indicatif::ProgressBar;
 use ladder::bench::{BenchError, Resident};
 use ladder::registry::DeviceRung;
+use std::slice;
 
 pub(super) fn measure_rung(
     rung: &DeviceRung,
@@ -18,15 +19,15 @@ pub(super) fn measure_rung(
     bar: &ProgressBar,
 ) -> Result<Measured, AttentionError> {
     let failed = |what: String| AttentionError::Device { rung: rung.name, what };
-    let attention = [rung.build(device).map_err(|error| failed(error.to_string()))?];
-    attention[0].supports(problem)?;
-    let peak_extra = attention[0].plan(&Shape::from(problem), problem.options())?.workspace_bytes();
+    let attention = rung.build(device).map_err(|error| failed(error.to_string()))?;
+    attention.supports(problem)?;
+    let peak_extra = attention.plan(&Shape::from(problem), problem.options())?.workspace_bytes();
     bar.inc(1);
 
-    let output = attention[0].forward(problem)?;
-    let verdicts = judged(&attention[0], problem, &output, truth, below);
+    let output = attention.forward(problem)?;
+    let verdicts = judged(&attention, problem, &output, truth, below);
     bar.inc(1);
-    let timed = timed(&attention[0], problem, output, bar)?;
+    let timed = timed(&attention, problem, output, bar)?;
     let kernels = kernel_ms(&attention, problem).map_err(|error| match error {
         BenchError::Rung { error, .. } => error,
         other => failed(other.to_string()),
@@ -36,8 +37,8 @@ pub(super) fn measure_rung(
 }
 
 /// The median of some launches on data that is there already, in milliseconds.
-fn kernel_ms(rung: &[cuda_fa2::CudaRung; 1], problem: &Problem) -> Result<f64, BenchError> {
-    let resident = Resident::new(rung, problem, 1)?;
+fn kernel_ms(rung: &CudaRung, problem: &Problem) -> Result<f64, BenchError> {
+    let resident = Resident::new(slice::from_ref(rung), problem, 1)?;
     let mut times = (0..RUNS).map(|_| resident.once(0)).collect::<Result<Vec<_>, _>>()?;
     times.sort_by(f64::total_cmp);
     Ok(times[RUNS / 2])
