@@ -43,7 +43,7 @@ pub(crate) fn plan(
     let Some((rows, keys)) = fit(shared, shape.d, shape.d_v) else {
         return Err(AttentionError::Unsupported { rung, what: "more channels than shared memory has room for".into() });
     };
-    let mut plan = Plan::new(rung, shape, options, rows)?;
+    let mut plan = Plan::new(shape, options, rows);
     let (heads, q_len) = (shape.all_heads(), shape.q_len());
     let bytes = |channels: usize| heads as u128 * q_len as u128 * channels as u128 * F32 as u128;
     let all = bytes(shape.d_v + 2);

@@ -61,7 +61,7 @@ pub(crate) fn plan(
     if needed > shared {
         return refuse("more channels than shared memory has room for");
     }
-    let mut plan = Plan::new(rung, shape, options, rows(head_dim))?;
+    let mut plan = Plan::new(shape, options, rows(head_dim));
     if !plan.is_empty() {
         let blocks = shape.all_heads().saturating_mul(plan.problem.row_tiles as usize);
         let shape = launch_shape(rung, blocks, [THREADS, 1, 1], needed)?;

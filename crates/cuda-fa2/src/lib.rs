@@ -14,8 +14,8 @@
 //! What a device could reach at best is measured by [`ceiling`], with kernels of its own.
 //!
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
-//! before any work. NaN, infinities and hidden keys come out as on the CPU, but for one thing: a value that is not finite adds
-//! nothing to rows in which its weight is too small for f32.
+//! before any work. NaN, infinities and hidden keys come out as on the CPU, but where a value is not finite and its weight too
+//! small for f32: it may add nothing, or NaN. As on `fa2`, `sum_j |v_j|` of a row must fit f32 on `cuda-fa2-simt`.
 
 pub mod ceiling;
 mod fa1;

@@ -24,7 +24,7 @@ pub(crate) fn plan(
     shape: &Shape,
     options: &Options,
 ) -> Result<Plan, AttentionError> {
-    let mut plan = Plan::new(rung, shape, options, TILE)?;
+    let mut plan = Plan::new(shape, options, TILE);
     let (heads, q_len, k_len) = (shape.all_heads(), shape.q_len(), shape.k_len());
     let scores = heads as u128 * q_len as u128 * k_len as u128 * size_of::<f32>() as u128;
     plan.workspace_bytes =

@@ -51,6 +51,25 @@ impl Shape {
         self.sequences.iter().map(|sequence| sequence.k.len()).max().unwrap_or(0)
     }
 
+    /// Refuses what is no shape, and what kernels cannot count.
+    pub(crate) fn check(&self, rung: &'static str) -> Result<(), AttentionError> {
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return AttentionError::value("heads", self.heads, format!("a multiple of kv_heads, {}", self.kv_heads));
+        }
+        if self.d == 0 || self.d_v == 0 {
+            return AttentionError::value("d and d_v", format!("{} and {}", self.d, self.d_v), "1 or more");
+        }
+        let refuse = |what: &str| Err(AttentionError::Unsupported { rung, what: what.into() });
+        let ends = |sequence: &Sequence| sequence.q.end.max(sequence.k.end);
+        if self.sequences.iter().map(ends).max() > Some(LONGEST) {
+            return refuse("sequences that reach beyond row 2^30");
+        }
+        if self.d.max(self.d_v).max(self.heads).max(self.sequences.len()) > LONGEST {
+            return refuse("more than 2^30 heads, channels or sequences");
+        }
+        Ok(())
+    }
+
     /// Heads of all sequences.
     pub(crate) fn all_heads(&self) -> usize {
         self.heads * self.sequences.len()
@@ -90,21 +109,7 @@ impl Plan {
     }
 
     /// The part that all algorithms share. Kernels that tile rows have tiles of `row_tile`.
-    pub(crate) fn new(
-        rung: &'static str,
-        shape: &Shape,
-        options: &Options,
-        row_tile: usize,
-    ) -> Result<Plan, AttentionError> {
-        let refuse = |what: &str| Err(AttentionError::Unsupported { rung, what: what.into() });
-        let ends = |sequence: &Sequence| sequence.q.end.max(sequence.k.end);
-        if shape.sequences.iter().map(ends).max() > Some(LONGEST) {
-            return refuse("sequences that reach beyond row 2^30");
-        }
-        let most = shape.d.max(shape.d_v).max(shape.heads).max(shape.sequences.len());
-        if most > LONGEST {
-            return refuse("more than 2^30 heads, channels or sequences");
-        }
+    pub(crate) fn new(shape: &Shape, options: &Options, row_tile: usize) -> Plan {
         let place = |(batch, Sequence { q, k }): (usize, &Sequence)| params::Sequence {
             batch: if shape.packed { 0 } else { batch as i32 },
             q_start: q.start as i32,
@@ -123,7 +128,7 @@ impl Plan {
             ..params::Problem::default()
         };
         let sequences = shape.sequences.iter().enumerate().map(place).collect();
-        Ok(Plan { problem, sequences, steps: Vec::new(), workspace_bytes: 0 })
+        Plan { problem, sequences, steps: Vec::new(), workspace_bytes: 0 }
     }
 
     /// Whether no row is asked for.
@@ -207,6 +212,22 @@ mod tests {
                 Some("2^31 tiles of all heads, or more"),
                 "{algorithm:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_no_shape_is_refused() {
+        let good = shape(vec![(3, 3)]);
+        for bad in [
+            Shape { kv_heads: 0, ..good.clone() },
+            Shape { kv_heads: 3, ..good.clone() },
+            Shape { d: 0, ..good.clone() },
+            Shape { d_v: 0, ..good },
+        ] {
+            for algorithm in ALL {
+                let plan = algorithm.plan(&bad, &Options::default(), SHARED);
+                assert!(matches!(plan, Err(AttentionError::Value { .. })), "{algorithm:?} {bad:?}");
+            }
         }
     }
 

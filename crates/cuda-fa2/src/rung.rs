@@ -50,6 +50,7 @@ impl Algorithm {
     /// reaches.
     pub fn plan(self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
         let rung = self.name();
+        shape.check(rung)?;
         let place = match shape.dtype {
             DType::F32 => 0,
             DType::F16 => 1,
@@ -129,6 +130,7 @@ impl CudaRung {
     /// # Safety
     /// The tensors are those of the shape that was planned, with the options that were planned, and lie in live memory of this
     /// rung's device until the stream is done, where nothing else is written. Lengths and starts of sequences are the planned.
+    /// In a [capture](Stream::capture) all this holds whenever the graph is launched, and the rung is not dropped before it.
     pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
         let problem = plan.with(tensors);
         for step in &plan.steps {
