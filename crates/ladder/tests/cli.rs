@@ -403,6 +403,7 @@ fn packs_that_lie_are_refused_in_one_line() {
 
 #[test]
 fn tensors_that_do_not_fit_are_refused_by_name() {
+    type Tensors = Vec<(&'static str, FileTensor)>;
     let folder = Folder::new();
     let q = || ("q", f32s(&[1, 4, 5, 8]));
     let (k, v) = (|| ("k", f32s(&[1, 2, 7, 8])), || ("v", f32s(&[1, 2, 7, 3])));
@@ -410,7 +411,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let rank_3 = || [("q", f32s(&[4, 5, 8])), ("k", f32s(&[2, 7, 8])), ("v", f32s(&[2, 7, 8]))];
     let with = |more: &[(&'static str, FileTensor)]| [&[q(), k(), v()][..], more].concat();
     let packed = |more: &[(&'static str, FileTensor)]| [&rank_3()[..], more].concat();
-    let cases: [(Vec<(&str, FileTensor)>, &[&str]); 26] = [
+    let cases: [(Tensors, &[&str]); 26] = [
         (vec![k(), v()], &["\"q\""]),
         (vec![q(), k()], &["\"v\""]),
         (vec![("q", i32s(&[1, 2])), k(), v()], &["\"q\"", "I32"]),
