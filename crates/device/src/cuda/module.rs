@@ -64,6 +64,10 @@ impl Gpu {
                     "a whole ELF file",
                 ));
             }
+            // The driver tells the two apart by themselves.
+            Image::Ptx(text) if text.as_bytes().starts_with(elf::MAGIC) => {
+                return Err(DeviceError::value("image", "an ELF file as PTX", "text"));
+            }
             Image::Ptx(text) => {
                 ptx = CString::new(text.as_str())
                     .map_err(|_| DeviceError::value("image", "PTX with a zero byte", "text"))?;
