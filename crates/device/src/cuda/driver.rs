@@ -138,7 +138,11 @@ fn start() -> Result<u32, DeviceError> {
     unsafe { call!(cuDriverGetVersion(&mut version)) }?;
     match u32::try_from(version) {
         Ok(version) if version >= 12000 => Ok(version),
-        _ => Err(missing(format!("found a driver of CUDA version {version}, wanted 12000 or newer (driver 525)"))),
+        Ok(version) => {
+            let (major, minor) = (version / 1000, version % 1000 / 10);
+            Err(missing(format!("found a driver of CUDA {major}.{minor}, wanted 12.0 or newer (driver 525)")))
+        }
+        Err(_) => Err(missing(format!("found a driver that says {version} for CUDA's version, wanted 12000 or more"))),
     }
 }
 
