@@ -35,7 +35,8 @@ pub fn usage(log: &str) -> Vec<Usage> {
             kernel.shared_bytes = number("bytes smem").unwrap_or(kernel.shared_bytes);
             kernel.stack_bytes = number("bytes stack frame").unwrap_or(kernel.stack_bytes);
             let spills = number("bytes spill stores").zip(number("bytes spill loads"));
-            kernel.spill_bytes += spills.map_or(0, |(stores, loads)| stores + loads);
+            let spilled = spills.map_or(0, |(stores, loads)| stores.saturating_add(loads));
+            kernel.spill_bytes = kernel.spill_bytes.saturating_add(spilled);
         }
     }
     kernels

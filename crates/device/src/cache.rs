@@ -3,12 +3,16 @@
 //! Nothing is ever taken out; the folder can be deleted at any time.
 
 use sha2::{Digest, Sha256};
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, io, process};
+use tempfile::NamedTempFile;
 
-/// Bytes of the digest at a file's beginning, by which a broken one is known.
+/// Bytes of the digest at a file's beginning, by which a broken one, or one of another key, is known.
 const DIGEST: usize = 32;
+/// Bytes of a file, at most: far more than a cubin has.
+const MOST: u64 = 64 << 20;
 
 /// The folder: `flash-ladder` in the user's cache folder, if there is one.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -26,37 +30,53 @@ pub(crate) fn get<E>(
 ) -> Result<Vec<u8>, E> {
     let Some(folder) = folder else { return build() };
     let path = folder.join(format!("{key}.cubin"));
-    if let Some(found) = fs::read(&path).ok().and_then(opened) {
+    if let Some(found) = read(&path).and_then(|file| opened(key, file)) {
         return Ok(found);
     }
     let built = build()?;
     // A reader sees all of a file or none: it gets its name when it is whole. Without a cache, the next run builds again.
-    let _ = store(folder, &path, &built);
+    let _ = store(folder, &path, key, &built);
     Ok(built)
 }
 
-/// What a file holds, if it is whole.
-fn opened(mut file: Vec<u8>) -> Option<Vec<u8>> {
-    let rest = file.get(DIGEST..)?;
-    (Sha256::digest(rest)[..] == file[..DIGEST]).then(|| file.split_off(DIGEST))
+/// What a file has in it, if it is one: what is no file may have no end, or never begin.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let found = fs::metadata(path).ok()?;
+    if !found.is_file() || found.len() > MOST {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
-fn store(folder: &Path, path: &Path, built: &[u8]) -> io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+/// What a file holds, if it is whole and of that key.
+fn opened(key: &str, mut file: Vec<u8>) -> Option<Vec<u8>> {
+    let built = (file.len() >= DIGEST).then(|| file.split_off(DIGEST))?;
+    (digest(key, &built)[..] == file).then_some(built)
+}
+
+fn digest(key: &str, built: &[u8]) -> [u8; DIGEST] {
+    // The length before the key, so that no key runs into what was built.
+    let key_length = (key.len() as u64).to_le_bytes();
+    Sha256::new().chain_update(key_length).chain_update(key).chain_update(built).finalize().into()
+}
+
+fn store(folder: &Path, path: &Path, key: &str, built: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let draft = folder.join(format!("{}-{}.tmp", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let stored =
-        fs::write(&draft, [&Sha256::digest(built)[..], built].concat()).and_then(|()| fs::rename(&draft, path));
-    if stored.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    stored
+    let mut draft = NamedTempFile::new_in(folder)?;
+    draft.write_all(&digest(key, built))?;
+    draft.write_all(built)?;
+    draft.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    #[cfg(unix)]
+    use std::process::Command;
 
     fn built(text: &str) -> impl FnOnce() -> Result<Vec<u8>, Infallible> {
         move || Ok(text.into())
@@ -77,6 +97,24 @@ mod tests {
             assert_eq!(get(Some(&folder), "one", built("fourth")), Ok(b"third".to_vec()));
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left");
+        fs::copy(folder.join("two.cubin"), &path).unwrap();
+        assert_eq!(get(Some(&folder), "one", built("fifth")), Ok(b"fifth".to_vec()), "a file of another key");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_file_or_is_too_long_is_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("one.cubin");
+        let pipe = || Command::new("mkfifo").arg(&path).status().map(|status| assert!(status.success()));
+        let endless = || std::os::unix::fs::symlink("/dev/zero", &path);
+        let long = || File::create(&path).and_then(|file| file.set_len(MOST + 1));
+        for plant in [&pipe as &dyn Fn() -> io::Result<()>, &endless, &long] {
+            plant().unwrap();
+            assert_eq!(get(Some(root.path()), "one", built("first")), Ok(b"first".to_vec()));
+            assert_eq!(get(Some(root.path()), "one", built("second")), Ok(b"first".to_vec()));
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

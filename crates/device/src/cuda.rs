@@ -29,13 +29,17 @@ use driver::{Handle, call};
 use std::ffi::c_char;
 use std::sync::Arc;
 
+/// Devices that are looked at: more than a machine has.
+const MOST_DEVICES: usize = 64;
+
 /// How many devices the driver shows. No context is created. See [`cuda_devices`](crate::cuda_devices).
 pub(crate) fn count() -> Result<usize, DeviceError> {
     driver::driver()?;
     let mut count = 0;
     // SAFETY: the driver writes one number.
     unsafe { call!(cuDeviceGetCount(&mut count)) }?;
-    usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(driver::no_device)
+    let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(driver::no_device)?;
+    Ok(count.min(MOST_DEVICES))
 }
 
 /// Name and attributes of every device, without a context. See [`cuda_attributes`](crate::cuda_attributes).
@@ -150,6 +154,23 @@ fn describe(device: sys::CUdevice) -> Result<(String, Attributes), DeviceError> 
         memory_bytes,
         driver: driver::driver()?,
     };
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    Ok((String::from_utf8_lossy(&name[..end]).into_owned(), attributes))
+    Ok((printable(&name), attributes))
+}
+
+/// A text that ends with a 0, on a terminal: nothing in it moves the cursor.
+fn printable(text: &[u8]) -> String {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_printed_without_what_controls_a_terminal() {
+        assert_eq!(printable(b"NVIDIA H200\0rest"), "NVIDIA H200");
+        assert_eq!(printable(b"a\x1b[2Jb\nc\xffd\xc2\x9be"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d\u{fffd}e");
+        assert_eq!(printable(b""), "");
+    }
 }

@@ -8,6 +8,7 @@ mod library;
 
 use crate::{DeviceError, Source};
 use library::Library;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -52,7 +53,13 @@ impl Nvrtc {
     /// None is found, or none that works; with what to install.
     pub fn find() -> Result<&'static Nvrtc, DeviceError> {
         static FOUND: OnceLock<Result<Nvrtc, DeviceError>> = OnceLock::new();
-        FOUND.get_or_init(|| Nvrtc::open(&find::folders(|name| std::env::var_os(name)))).as_ref().map_err(Clone::clone)
+        FOUND.get_or_init(|| Nvrtc::by_variables(|name| std::env::var_os(name))).as_ref().map_err(Clone::clone)
+    }
+
+    fn by_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Nvrtc, DeviceError> {
+        let only = find::only(&variable);
+        let note = only.map(|folder| format!("; {} names {} alone", find::ONLY, folder.display()));
+        Nvrtc::first(&find::folders(variable), &note.unwrap_or_default())
     }
 
     /// The compiler in the first of these folders that has one that works.
@@ -60,6 +67,11 @@ impl Nvrtc {
     /// # Errors
     /// None has; with what to install.
     pub fn open(folders: &[PathBuf]) -> Result<Nvrtc, DeviceError> {
+        Nvrtc::first(folders, "")
+    }
+
+    /// As [`open`](Nvrtc::open); the error ends with a note on the folders.
+    fn first(folders: &[PathBuf], note: &str) -> Result<Nvrtc, DeviceError> {
         let mut failed = None;
         for path in folders.iter().flat_map(|folder| find::libraries(folder, "nvrtc")) {
             let folder = path.parent().unwrap_or(Path::new(""));
@@ -72,7 +84,10 @@ impl Nvrtc {
             }
         }
         let why = failed.unwrap_or_else(|| "found no library of it".into());
-        Err(DeviceError::Missing { what: "NVRTC", why: format!("{why}; {INSTALL} (or a CUDA toolkit) brings it") })
+        Err(DeviceError::Missing {
+            what: "NVRTC",
+            why: format!("{why}; {INSTALL} (or a CUDA toolkit) brings it{note}"),
+        })
     }
 
     /// Where the library is.
@@ -162,4 +177,18 @@ pub(crate) fn ptx_options(arch: &str) -> Vec<String> {
 /// The options that decide what cubin is made.
 pub(crate) fn cubin_options(arch: &str) -> Vec<String> {
     vec!["--std=c++17".into(), format!("--gpu-architecture={arch}"), "-lineinfo".into(), "--ptxas-options=-v".into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_named_and_not_there_is_an_error_that_says_by_which_variable() {
+        let missing = Nvrtc::by_variables(|name| (name == find::ONLY).then(|| "/not/there".into())).unwrap_err();
+        let wanted = "brings it; FLASH_LADDER_NVRTC names /not/there alone";
+        assert!(missing.to_string().ends_with(wanted), "{missing}");
+        let missing = Nvrtc::first(&[], "").err().map(|missing| missing.to_string());
+        assert!(missing.is_some_and(|missing| missing.ends_with("brings it")));
+    }
 }

@@ -26,8 +26,10 @@ pub fn blocks_per_multiprocessor(arch: &str, threads: u32, registers: u32, share
         "sm_90" | "sm_90a" => 228 << 10,
         _ => return None,
     };
-    let warps = threads.div_ceil(WARP).max(1);
-    let registers_of_warp = (registers.max(1) * WARP).next_multiple_of(REGISTER_UNIT);
+    // What is beyond a multiprocessor does not fit, however far it is beyond.
+    let shared_bytes = shared_bytes.min(shared);
+    let warps = threads.div_ceil(WARP).clamp(1, WARPS + 1);
+    let registers_of_warp = (registers.clamp(1, REGISTERS) * WARP).next_multiple_of(REGISTER_UNIT);
     // A block is let in only if it would fit with as many warps in each part.
     let fits = registers_of_warp * warps.next_multiple_of(PARTS) <= REGISTERS && shared_bytes <= shared - RESERVED;
     let by_registers = REGISTERS / PARTS / registers_of_warp * PARTS / warps;
@@ -37,7 +39,7 @@ pub fn blocks_per_multiprocessor(arch: &str, threads: u32, registers: u32, share
 
 /// Warps that so many blocks are, of those that a multiprocessor can hold: 1 where all of them.
 pub fn share_of_warps(blocks: u32, threads: u32) -> f64 {
-    f64::from(blocks * threads.div_ceil(WARP)) / f64::from(WARPS)
+    f64::from(blocks) * f64::from(threads.div_ceil(WARP)) / f64::from(WARPS)
 }
 
 #[cfg(test)]
@@ -91,6 +93,12 @@ mod tests {
             let found = blocks_per_multiprocessor(arch, threads, registers, shared);
             assert_eq!(found, Some(blocks), "{arch}: {registers} registers, {shared} bytes, {threads} threads");
         }
+        for (threads, registers, shared) in
+            [(32, 1 << 27, 0), (32, u32::MAX, 0), (u32::MAX, 16, 0), (32, 16, u32::MAX), (u32::MAX, u32::MAX, u32::MAX)]
+        {
+            assert_eq!(blocks_per_multiprocessor("sm_80", threads, registers, shared), Some(0));
+        }
+        assert_eq!(share_of_warps(u32::MAX, 64), f64::from(u32::MAX) / 32.0);
         assert_eq!(blocks_per_multiprocessor("sm_86", 128, 32, 0), None);
         assert_eq!(share_of_warps(6, 128), 0.375);
     }

@@ -56,7 +56,11 @@ impl Variant {
         let own = format!("sm_{major}{minor}");
         let fits = match self.arch.strip_suffix('a') {
             Some(only) => only == own,
-            None => self.arch.trim_start_matches("sm_").parse().is_ok_and(|least: u32| least <= 10 * major + minor),
+            None => self
+                .arch
+                .trim_start_matches("sm_")
+                .parse()
+                .is_ok_and(|least: u64| least <= 10 * u64::from(major) + u64::from(minor)),
         };
         if !fits {
             let wanted =
@@ -155,6 +159,7 @@ mod tests {
         assert_eq!(VARIANT.ptx_name(), "05_x.f16.sm_80.ptx");
         assert_eq!(VARIANT.arch_on((8, 0)), Ok("sm_80".into()));
         assert_eq!(VARIANT.arch_on((12, 0)), Ok("sm_120".into()));
+        assert_eq!(VARIANT.arch_on((u32::MAX, u32::MAX)), Ok("sm_42949672954294967295".into()));
         let hopper = Variant { arch: "sm_90a", ..VARIANT };
         assert_eq!(hopper.arch_on((9, 0)), Ok("sm_90a".into()));
         for (variant, device, words) in [

@@ -55,6 +55,9 @@ fn no_library() -> Result<(), Failed> {
         let error = open(folder.path());
         assert!(error.starts_with(&format!("NVRTC: found {}, which does not work: ", library.display())), "{error}");
         assert!(error.contains(nvrtc::INSTALL), "{error}");
+        // The system's words name the file a second time.
+        #[cfg(target_os = "linux")]
+        assert_eq!(error.matches(library.to_str().unwrap()).count(), 2, "{error}");
     }
     Ok(())
 }

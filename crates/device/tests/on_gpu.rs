@@ -188,6 +188,11 @@ fn graphs(device: &Device) -> Result<(), DeviceError> {
         graph.launch(&stream)?;
     }
     assert_eq!(x.to_vec::<u32>()?, [6]);
+    // What was recorded would outlive the graph.
+    let within = stream.capture(|stream| graph.launch(stream)).unwrap_err().to_string();
+    assert_eq!(within, "stream: found one that is captured, wanted one that does its work");
+    graph.launch(&stream)?;
+    assert_eq!(x.to_vec::<u32>()?, [8]);
     Ok(())
 }
 
@@ -211,6 +216,8 @@ fn broken_images(device: &Device) -> Result<(), DeviceError> {
     }
     let zero = device.load(&Image::Ptx("\0".into())).unwrap_err().to_string();
     assert_eq!(zero, "image: found PTX with a zero byte, wanted text");
+    let machine_code = device.load(&Image::Ptx("\x7fELF".into())).unwrap_err().to_string();
+    assert_eq!(machine_code, "image: found an ELF file as PTX, wanted text");
     let ptx = include_str!("probe.sm_80.ptx");
     for broken in [ptx.replace("ld.param", "ld.parameter"), ptx.replace(".version 8.0", ".version 99.0"), String::new()]
     {

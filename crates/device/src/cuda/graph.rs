@@ -22,8 +22,11 @@ impl Stream {
     pub fn capture<E: From<DeviceError>>(&self, work: impl FnOnce(&Stream) -> Result<(), E>) -> Result<Graph, E> {
         self.gpu.bind()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is live.
-        unsafe { call!(cuStreamBeginCapture_v2(self.stream.0, mode)) }?;
+        {
+            let _turn = self.turn();
+            // SAFETY: the stream is live.
+            unsafe { call!(cuStreamBeginCapture_v2(self.stream.0, mode)) }?;
+        }
         let done = work(self);
         // The capture ends whatever became of the work: the stream can be used again.
         let mut recorded = std::ptr::null_mut();
@@ -42,15 +45,23 @@ impl Stream {
 }
 
 impl Graph {
-    /// Puts all of it into a stream.
+    /// Puts all of it into a stream. Not in a [capture](Stream::capture): what was recorded would outlive this graph, and with
+    /// it what keeps its kernels.
     ///
     /// # Errors
-    /// The stream is of another device; the driver fails.
+    /// The stream is of another device, or captured; the driver fails.
     pub fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
         if stream.gpu != self.gpu {
             return Err(DeviceError::value("stream", "one of another device", "one of the graph's"));
         }
         self.gpu.bind()?;
+        let _turn = stream.turn();
+        let mut status = 0u32;
+        // SAFETY: the stream is live, and the driver writes one number of 32 bits.
+        unsafe { call!(cuStreamIsCapturing(stream.stream.0, (&raw mut status).cast())) }?;
+        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32 {
+            return Err(DeviceError::value("stream", "one that is captured", "one that does its work"));
+        }
         // SAFETY: both are live, and of one context.
         unsafe { call!(cuGraphLaunch(self.graph.0, stream.stream.0)) }
     }

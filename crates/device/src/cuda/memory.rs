@@ -1,7 +1,7 @@
 //! Memory of the device.
 
 use super::Gpu;
-use super::driver::call;
+use super::driver::{self, call};
 use crate::DeviceError;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cudarc::driver::sys::CUresult;
@@ -22,11 +22,11 @@ impl Gpu {
         let mut address = 0;
         if bytes > 0 {
             // SAFETY: the driver writes one address. It is freed once, in `drop`.
-            let answer = unsafe { cudarc::driver::sys::cuMemAlloc_v2(&mut address, bytes) };
-            if answer == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let answer = unsafe { (driver::functions()?.cuMemAlloc_v2)(&mut address, bytes) };
+            if answer == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32 {
                 return Err(DeviceError::Memory { bytes, free: self.memory_free()? });
             }
-            super::driver::checked("cuMemAlloc_v2", answer)?;
+            driver::checked("cuMemAlloc_v2", answer)?;
         }
         Ok(Buffer { gpu: self.clone(), address, bytes })
     }

@@ -1,6 +1,6 @@
 //! Compiled kernels on the device.
 
-use super::driver::{Handle, call};
+use super::driver::{self, Handle, call};
 use super::{Gpu, LaunchShape};
 use crate::{DeviceError, elf};
 use cudarc::driver::sys;
@@ -64,6 +64,10 @@ impl Gpu {
                     "a whole ELF file",
                 ));
             }
+            // The driver tells the two apart by themselves.
+            Image::Ptx(text) if text.as_bytes().starts_with(elf::MAGIC) => {
+                return Err(DeviceError::value("image", "an ELF file as PTX", "text"));
+            }
             Image::Ptx(text) => {
                 ptx = CString::new(text.as_str())
                     .map_err(|_| DeviceError::value("image", "PTX with a zero byte", "text"))?;
@@ -108,11 +112,12 @@ impl Module {
         self.gpu().bind()?;
         let mut function = std::ptr::null_mut();
         // SAFETY: the module is loaded, the name ends with a 0, and the driver writes one handle.
-        let answer = unsafe { sys::cuModuleGetFunction(&mut function, self.0.module.0, c_name.as_ptr()) };
-        if answer == sys::CUresult::CUDA_ERROR_NOT_FOUND {
+        let answer =
+            unsafe { (driver::functions()?.cuModuleGetFunction)(&mut function, self.0.module.0, c_name.as_ptr()) };
+        if answer == sys::CUresult::CUDA_ERROR_NOT_FOUND as u32 {
             return Err(unknown());
         }
-        super::driver::checked("cuModuleGetFunction", answer)?;
+        driver::checked("cuModuleGetFunction", answer)?;
         use sys::CUfunction_attribute_enum as Of;
         let number = |of| {
             let mut value = 0;

@@ -4,6 +4,7 @@ use super::Gpu;
 use super::driver::{Handle, call};
 use crate::DeviceError;
 use cudarc::driver::sys;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A queue of work: what is put into one runs in order, what is put into several may run at once. Dropped, it still finishes
 /// what it was given.
@@ -11,6 +12,8 @@ use cudarc::driver::sys;
 pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) stream: Handle<sys::CUstream_st>,
+    /// Held where a capture begins, and where none may begin.
+    turn: Mutex<()>,
 }
 
 /// A point in a stream, with its time.
@@ -27,7 +30,7 @@ impl Gpu {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the driver writes one handle. It is destroyed once, in `drop`.
         unsafe { call!(cuStreamCreate(&mut stream, flags)) }?;
-        Ok(Stream { gpu: self.clone(), stream: Handle(stream) })
+        Ok(Stream { gpu: self.clone(), stream: Handle(stream), turn: Mutex::new(()) })
     }
 }
 
@@ -63,8 +66,15 @@ impl Stream {
     /// The driver fails.
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         self.gpu.bind()?;
+        // An event of a capture takes the stream into it.
+        let _turn = self.turn();
         // SAFETY: both are live.
         unsafe { call!(cuStreamWaitEvent(self.stream.0, event.event.0, 0)) }
+    }
+
+    /// Until this is dropped, no capture of the stream begins on another thread.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

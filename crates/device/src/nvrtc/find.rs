@@ -5,13 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folder that is taken and no other, if this variable names one.
-const ONLY: &str = "FLASH_LADDER_NVRTC";
+pub(super) const ONLY: &str = "FLASH_LADDER_NVRTC";
+
+/// The folder that the variable names.
+pub(super) fn only(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    variable(ONLY).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
 
 /// The folders to look in, in order.
 pub(super) fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-    if let Some(only) = variable(ONLY) {
-        return vec![only.into()];
+    if let Some(only) = only(variable) {
+        return vec![only];
     }
     let mut folders: Vec<PathBuf> = variable("VIRTUAL_ENV").map(|root| packages(Path::new(&root))).unwrap_or_default();
     let list = variable(if cfg!(windows) { "PATH" } else { "LD_LIBRARY_PATH" });
@@ -48,8 +53,9 @@ pub(super) fn libraries(folder: &Path, name: &str) -> Vec<PathBuf> {
         version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || "._".contains(c)))
     };
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.file_name().is_some_and(|name| is_one(&name.to_string_lossy()))).collect();
+    let named = entries.filter(|path| path.file_name().is_some_and(|name| is_one(&name.to_string_lossy())));
+    // Whoever opens a pipe waits for its other end.
+    let mut files: Vec<PathBuf> = named.filter(|path| path.is_file()).collect();
     let numbers = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
@@ -110,6 +116,15 @@ mod tests {
         };
         assert_eq!(names("nvrtc"), ["nvrtc64_130_0.dll", "libnvrtc.so.13", "libnvrtc.so.9", "libnvrtc.so"]);
         assert_eq!(names("nvrtc-builtins"), ["libnvrtc-builtins.so.13.0"]);
+        #[cfg(unix)]
+        {
+            let pipe = std::process::Command::new("mkfifo").arg(lib.join("libnvrtc.so.8")).status().unwrap();
+            assert!(pipe.success());
+            std::os::unix::fs::symlink("/dev/zero", lib.join("libnvrtc.so.7")).unwrap();
+            std::os::unix::fs::symlink("libnvrtc.so.13", lib.join("libnvrtc.so.14")).unwrap();
+            assert_eq!(names("nvrtc")[1..3], ["libnvrtc.so.14", "libnvrtc.so.13"]);
+            assert_eq!(names("nvrtc").len(), 5, "neither a pipe nor a device");
+        }
         assert_eq!(include(&lib), None);
         fs::write(include_folder.join("cuda_fp16.h"), "").unwrap();
         assert_eq!(include(&lib), Some(include_folder.canonicalize().unwrap()));

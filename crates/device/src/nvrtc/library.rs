@@ -5,13 +5,20 @@
 
 use super::Compiled;
 use crate::{DeviceError, Source};
+use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 type Program = *mut c_void;
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 type Texts = *const *const c_char;
+
+/// Architectures, at most: NVIDIA has some tens.
+const MOST_ARCHITECTURES: usize = 1000;
+/// Bytes of a text or a cubin, at most.
+const MOST_BYTES: usize = 256 << 20;
 
 /// The library, loaded for the life of the process: its functions stay callable.
 #[derive(Debug)]
@@ -45,7 +52,7 @@ impl Library {
             }
         }
         // SAFETY: as above.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string())?;
+        let library = unsafe { libloading::Library::new(path) }.map_err(with_source)?;
         // SAFETY: the names and types are those of nvrtc.h; the library is never unloaded, so that the functions stay.
         let (version, opened) = unsafe {
             let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = symbol(&library, "nvrtcVersion")?;
@@ -74,7 +81,8 @@ impl Library {
         let mut count = 0;
         // SAFETY: it writes one number.
         self.checked("nvrtcGetNumSupportedArchs", unsafe { (self.count)(&mut count) })?;
-        let mut numbers = vec![0; count.max(0) as usize];
+        let count = within("nvrtcGetNumSupportedArchs", count, MOST_ARCHITECTURES)?;
+        let mut numbers = vec![0; count];
         // SAFETY: it writes as many numbers as it has just said.
         self.checked("nvrtcGetSupportedArchs", unsafe { (self.list)(numbers.as_mut_ptr()) })?;
         Ok(numbers)
@@ -144,7 +152,7 @@ impl Made<'_> {
         let mut bytes = 0;
         // SAFETY: the program is live, and one number is written.
         self.library.checked(call, unsafe { size(self.program, &mut bytes) })?;
-        let mut found = vec![0u8; bytes];
+        let mut found = vec![0u8; within(call, bytes, MOST_BYTES)?];
         // SAFETY: as many bytes are written as it has just said.
         self.library.checked(call, unsafe { text(self.program, found.as_mut_ptr().cast()) })?;
         Ok(found)
@@ -166,9 +174,33 @@ impl Drop for Made<'_> {
 /// It has that type, and is not called once the library is unloaded.
 unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &str) -> Result<T, String> {
     // SAFETY: the caller's.
-    unsafe { library.get::<T>(name) }.map(|symbol| *symbol).map_err(|error| error.to_string())
+    unsafe { library.get::<T>(name) }.map(|symbol| *symbol).map_err(with_source)
+}
+
+/// A size that the library has said.
+fn within<T: Copy + Display + TryInto<usize>>(call: &str, found: T, most: usize) -> Result<usize, String> {
+    let size = found.try_into().ok().filter(|&size| size <= most);
+    size.ok_or_else(|| format!("{call}: found a size of {found}, wanted at most {most}"))
+}
+
+/// What failed, and why.
+fn with_source(error: libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |why| format!("{error}: {why}"))
 }
 
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_no_compiler_has_is_an_error() {
+        assert_eq!(within("f", 1000, 1000), Ok(1000));
+        assert_eq!(within("f", usize::MAX, 9), Err(format!("f: found a size of {}, wanted at most 9", usize::MAX)));
+        assert_eq!(within("f", 10usize, 9), Err("f: found a size of 10, wanted at most 9".into()));
+        assert_eq!(within("f", -1, 9), Err("f: found a size of -1, wanted at most 9".into()));
+    }
 }
