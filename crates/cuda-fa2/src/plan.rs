@@ -108,6 +108,11 @@ impl Plan {
         self.workspace_bytes
     }
 
+    /// The launches in the order in which they run: kernel, blocks of the grid, threads of a block.
+    pub fn launches(&self) -> impl Iterator<Item = (&'static str, [u32; 3], [u32; 3])> {
+        self.steps.iter().map(|step| (step.kernel, step.shape.grid, step.shape.block))
+    }
+
     /// The part that all algorithms share. Kernels that tile rows have tiles of `row_tile`.
     pub(crate) fn new(shape: &Shape, options: &Options, row_tile: usize) -> Plan {
         let place = |(batch, Sequence { q, k }): (usize, &Sequence)| params::Sequence {

@@ -363,9 +363,9 @@ fn chapter(text: &str) -> Result<u32, String> {
 }
 
 fn architecture(text: &str) -> Result<(u32, u32), String> {
-    let number =
-        text.strip_prefix("sm_").and_then(|number| number.parse().ok()).filter(|number| (50..1000).contains(number));
-    number.map(|number: u32| (number / 10, number % 10)).ok_or_else(|| "wanted an architecture, such as sm_90".into())
+    let parsed = text.strip_prefix("sm_").and_then(|number| number.parse().ok());
+    let number = parsed.filter(|number| (80..1000).contains(number) && text == format!("sm_{number}"));
+    number.map(|number: u32| (number / 10, number % 10)).ok_or_else(|| "wanted sm_80 or newer, as sm_90".into())
 }
 
 fn dtype(text: &str) -> Result<DType, String> {

@@ -3,7 +3,6 @@
 mod prebuilt;
 mod sass;
 
-use crate::check::repository;
 use crate::cli::{self, KernelsArgs};
 use crate::format;
 use anyhow::{Result, bail};
@@ -20,15 +19,16 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 pub(crate) fn main(args: &KernelsArgs) -> Result<bool> {
     let compiler = Nvrtc::find();
     let mut failures = if args.check { prebuilt::failures() } else { Vec::new() };
+    let root = if args.check { None } else { Some(prebuilt::root()?) };
     let answer = match &compiler {
         Ok(nvrtc) => {
             let report = Report::new(nvrtc, args, &mut failures)?;
             let files = prebuilt::compiled(nvrtc, &report.tools, &mut failures);
             let mut written = None;
-            if args.check {
-                failures.extend(prebuilt::differences(&files));
-            } else if failures.is_empty() {
-                written = Some(prebuilt::write(&repository::root()?, &files)?);
+            match root {
+                None => failures.extend(prebuilt::differences(&files)),
+                Some(root) if failures.is_empty() => written = Some(prebuilt::write(&root, &files)?),
+                Some(_) => {}
             }
             if args.json { report.json(&failures).to_string() } else { report.text(written) }
         }

@@ -1,8 +1,8 @@
 //! The rungs in order. A new rung is one more entry of [`RUNGS`], or of [`DEVICE_RUNGS`] if it runs on a GPU.
 
 use attention::oracle::Oracle;
-use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Problem, Traffic, TrafficMeter};
-use cuda_fa2::{Algorithm, CudaRung};
+use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Options, Problem, Traffic, TrafficMeter};
+use cuda_fa2::{Algorithm, CudaRung, Plan, Shape};
 use device::{Device, DeviceError};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
@@ -243,9 +243,12 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
-    /// The names of the kernels of a call, in the order in which they run.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
-        self.algorithm.kernels()
+    /// The plan of a call on a device that gives a block `shared_per_block` bytes of shared memory. No device is needed.
+    ///
+    /// # Errors
+    /// As [`Algorithm::plan`].
+    pub fn plan(&self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
+        self.algorithm.plan(shape, options, shared_per_block)
     }
 }
 

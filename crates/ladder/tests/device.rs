@@ -116,15 +116,24 @@ const GPU: &str = r#"{
 /// The options that pick the cases of [`GPU`].
 const CASES: [&str; 10] = ["--rung", "cuda-naive", "--rung", "cuda-fa1", "--dtype", "f32", "--d", "64", "--n", "1024"];
 
-/// What ncu says of those: in every call each kernel reads a mebibyte more than the one before, and writes a half.
-fn profile() -> String {
+/// What ncu says of those, on so many heads of all sequences: in every call each kernel reads a mebibyte more than the one
+/// before, and writes a half.
+fn profile(heads: usize) -> String {
     let mut text = String::from(
-        "\"ID\",\"Kernel Name\",\"dram__bytes_read.sum\",\"dram__bytes_write.sum\"\n\"\",\"\",\"byte\",\"byte\"\n",
+        "\"ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"dram__bytes_read.sum\",\"dram__bytes_write.sum\"\n\
+         \"\",\"\",\"\",\"\",\"byte\",\"byte\"\n",
     );
-    let kernels = ["naive_scores", "naive_softmax", "naive_output", "fa1"].repeat(2);
-    for (id, kernel) in kernels.into_iter().enumerate() {
-        let read = (id + 1) << 20;
-        text += &format!("\"{id}\",\"{kernel}(Problem)\",\"{read}\",\"{}\"\n", read / 2);
+    // A block has 32 x 32 scores, 8 rows, 32 x 32 of the output, or a head.
+    let kernels = [
+        ("naive_scores", "32, 8, 1", 32 * 32),
+        ("naive_softmax", "32, 8, 1", 1024 / 8),
+        ("naive_output", "32, 8, 1", 32 * 2),
+        ("fa1", "512, 1, 1", 1),
+    ];
+    for (id, (kernel, block, blocks)) in kernels.repeat(2).into_iter().enumerate() {
+        let (read, blocks) = ((id + 1) << 20, heads * blocks);
+        text +=
+            &format!("\"{id}\",\"{kernel}(Problem)\",\"({block})\",\"({blocks}, 1, 1)\",\"{read}\",\"{}\"\n", read / 2);
     }
     text
 }
@@ -167,7 +176,7 @@ fn the_table_of_a_device_has_the_columns_that_fit_it() {
 #[test]
 fn what_ncu_read_is_added_to_the_rows_of_its_cases() {
     let folder = Folder::new();
-    let (path, csv) = (folder.file("gpu.json", GPU), folder.file("ncu.csv", profile()));
+    let (path, csv) = (folder.file("gpu.json", GPU), folder.file("ncu.csv", profile(64)));
     let before = read(&path);
     let args = [&["bench", "--ncu", &csv][..], &CASES, &["--output", &path]].concat();
     let table = answer(&args);
@@ -192,26 +201,45 @@ fn what_ncu_read_is_added_to_the_rows_of_its_cases() {
     let sums = answer(&[&["bench", "--ncu", &csv][..], &CASES].concat());
     let line = sums.lines().find(|line| line.starts_with("cuda-fa1")).unwrap();
     assert!(line.contains("F32 full batch 4 heads 16") && line.ends_with("4.00 MiB│2.00 MiB"), "{sums}");
+    let sums: Value =
+        serde_json::from_str(&answer(&[&["bench", "--ncu", &csv, "--json"][..], &CASES].concat())).unwrap();
+    let saved = serde_json::to_value(&after.rows).unwrap();
+    let (sums, saved) = (sums["rows"].as_array().unwrap(), saved.as_array().unwrap());
+    assert_eq!(sums.len(), saved.len());
+    for (sums, saved) in sums.iter().zip(saved) {
+        let sums = sums.as_object().unwrap();
+        assert!(sums.len() == 11 && sums.iter().all(|(name, value)| saved[name] == *value), "{sums:?}");
+    }
 }
 
 #[test]
 fn a_profile_of_other_calls_changes_nothing() {
     let folder = Folder::new();
-    let (path, csv) = (folder.file("gpu.json", GPU), folder.file("ncu.csv", profile()));
+    let (path, csv) = (folder.file("gpu.json", GPU), folder.file("ncu.csv", profile(64)));
     let args = |csv: &str, more: &[&str]| {
         let words = [&["bench", "--ncu", csv][..], &CASES, &["--output", &path], more].concat();
         words.into_iter().map(String::from).collect::<Vec<_>>()
     };
-    let short = folder.file("short.csv", profile().replace("\"7\",\"fa1(Problem)\"", "\"7\",\"other(Problem)\""));
+    let short = folder.file("short.csv", profile(64).replace("\"7\",\"fa1(Problem)\"", "\"7\",\"other(Problem)\""));
+    let eight = folder.file("eight.csv", profile(32));
     let not_there = folder.path("missing.csv");
     for (args, names) in [
         (args(&short, &[]), &["short.csv", "found no more launches, wanted fa1"][..]),
         (args(&not_there, &[]), &["missing.csv"]),
         (args(&path, &[]), &["gpu.json", "Kernel Name"]),
-        // Four calls of other cases: the kernels fit, but no row does.
-        (args(&csv, &["--heads", "8"]), &["gpu.json", "no row of cuda-naive on F32 full batch 4 heads 8"]),
+        // The kernels are the same, but on other shapes.
+        (
+            args(&csv, &["--heads", "8"]),
+            &["ncu.csv", "launch 1: found naive_scores of (65536, 1, 1)", "wanted naive_scores of (32768, 1, 1)"],
+        ),
+        // The launches fit, but no row does.
+        (args(&eight, &["--heads", "8"]), &["gpu.json", "no row of cuda-naive on F32 full batch 4 heads 8"]),
         // Two calls of each case are missing.
-        (args(&csv, &["--rung", "cuda-fa2-simt"]), &["ncu.csv", "launch 5: found naive_scores, wanted fa2_simt"]),
+        (
+            args(&csv, &["--rung", "cuda-fa2-simt"]),
+            &["ncu.csv", "launch 5: found naive_scores of", "wanted fa2_simt of"],
+        ),
+        (args(&csv, &["--dtype", "bf16"]), &["BF16 full", "cuda-naive"]),
         (args(&csv, &["--rung", "fa2"]), &["--rung", "fa2", "runs on a device"]),
     ] {
         refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), names);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::{env, fs};
 
 /// Where NVRTC is looked for, and nowhere else.
 const NVRTC: &str = "FLASH_LADDER_NVRTC";
@@ -37,16 +38,43 @@ fn without_a_compiler_prebuilt_files_are_checked_and_it_is_said_what_to_install(
 
 #[test]
 fn an_architecture_that_is_none_is_refused() {
-    for arch in ["90", "sm_", "sm_9", "sm_-90", "sm_90a", "sm_99999999999"] {
+    for arch in ["90", "sm_", "sm_9", "sm_75", "sm_-90", "sm_+90", "sm_090", "sm_90a", "sm_1000", "sm_99999999999"] {
         let output = ladder(&["kernels", "--arch", arch], &[]);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("wanted an architecture, such as sm_90") && stderr.contains("--arch"), "{stderr}");
+        assert!(stderr.contains("wanted sm_80 or newer, as sm_90") && stderr.contains("--arch"), "{stderr}");
     }
 }
 
+/// Only into the sources that this program was built with.
+#[test]
+fn nothing_is_written_beside_other_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    for name in ["chapters", "kernels/prebuilt"] {
+        fs::create_dir_all(place(name)).unwrap();
+    }
+    fs::write(place("Cargo.toml"), "").unwrap();
+    let refusal = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_ladder")).arg("kernels").current_dir(&folder).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len(), stderr.lines().count()), (Some(2), 0, 1), "{stderr}");
+        assert_eq!(fs::read_dir(place("kernels/prebuilt")).unwrap().count(), 0);
+        stderr
+    };
+    assert!(refusal().contains("05_ceiling.cu: "));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
+    for name in device::files().filter(|name| !name.starts_with("prebuilt/")) {
+        fs::create_dir_all(place("kernels").join(name).parent().unwrap()).unwrap();
+        fs::copy(sources.join(name), place("kernels").join(name)).unwrap();
+    }
+    fs::write(place("kernels/05_fa1.cu"), "// newer").unwrap();
+    let stderr = refusal();
+    assert!(stderr.contains("05_fa1.cu: found another text than in this program"), "{stderr}");
+}
+
 /// With the compiler that is here, if one is: every kernel compiles without spills, and the prebuilt PTX is what its sources
-/// compile to.
+/// compile to. Where it is said which compiler, it must be there.
 #[test]
 fn kernels_are_checked() {
     let output = ladder(&["kernels", "--check", "--json"], &[]);
@@ -58,5 +86,7 @@ fn kernels_are_checked() {
         assert!(ladder::kernels::variants().all(|variant| {
             variant.kernels.iter().all(|(kernel, ..)| rows.iter().any(|row| row["kernel"] == *kernel))
         }));
+    } else {
+        assert!(env::var_os(NVRTC).is_none(), "{NVRTC} is set: {answer}");
     }
 }

@@ -1,25 +1,45 @@
 //! What kernels moved through the memory of a GPU, as `ncu`, NVIDIA's profiler, has read it from the device's counters.
 //!
 //! Either form of its CSV is taken, a metric a line or a launch a line (`--page raw`), with whatever else the profiler and
-//! the program that it ran have printed before and between. Lines of other kernels are passed over.
+//! the program that it ran have printed before and between. Lines of other kernels are passed over. A file that is cut off, or
+//! that says one thing twice, is refused.
 
 use attention::Traffic;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 use thiserror::Error;
 
 /// The metrics that are looked for: bytes read and bytes written.
 pub const METRICS: [&str; 2] = ["dram__bytes_read.sum", "dram__bytes_write.sum"];
 
+/// The column by which the header is known.
+const KERNEL: &str = "Kernel Name";
+
+/// The column that tells the form with a metric a line.
+const METRIC: &str = "Metric Name";
+
+/// The most bytes of a file, far more than a profile of every case has.
+const LARGEST: u64 = 64 << 20;
+
+/// The most bytes of a line, far more than every metric of ncu's takes. Longer ones are none of its lines.
+const LONGEST_LINE: usize = 1 << 20;
+
 /// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Launch {
+pub struct Launch {
     /// The kernel's name, without its parameters.
-    kernel: String,
-    /// What it moved.
-    moved: Traffic,
+    pub kernel: String,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
 }
+
+/// A launch, and what it moved.
+type Measured = (Launch, Traffic);
 
 /// Why a file of ncu's cannot be used.
 #[derive(Debug, Error)]
@@ -42,102 +62,168 @@ pub enum NcuError {
     },
 }
 
-/// Reads a file, and returns for each call the sum over its kernels. A call is told by the names of its kernels in the order
-/// in which they run; calls follow each other in the order of the file.
+/// Reads a file, and returns for each call the sum over its launches. A call is told by its launches in the order in which
+/// they run; calls follow each other in the order of the file.
 ///
 /// # Errors
 /// [`NcuError::File`]; [`NcuError::Foreign`] if it is no CSV of ncu's with both metrics, or one of other calls.
-pub fn read(path: &Path, calls: &[Vec<&str>]) -> Result<Vec<Traffic>, NcuError> {
-    let bytes = fs::read(path).map_err(|error| NcuError::File { path: path.into(), error })?;
-    let launches = launches(&String::from_utf8_lossy(&bytes));
-    launches.and_then(|launches| sums(&launches, calls)).map_err(|why| NcuError::Foreign { path: path.into(), why })
+pub fn read(path: &Path, calls: &[Vec<Launch>]) -> Result<Vec<Traffic>, NcuError> {
+    let failed = |error| NcuError::File { path: path.into(), error };
+    let foreign = |why: String| NcuError::Foreign { path: path.into(), why };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(foreign("it is no regular file".into()));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(foreign(format!("found more than {LARGEST} bytes, wanted the CSV of ncu")));
+    }
+    launches(&String::from_utf8_lossy(&bytes)).and_then(|launches| sums(&launches, calls)).map_err(foreign)
 }
 
 /// The sums over the launches of each call.
-fn sums(launches: &[Launch], calls: &[Vec<&str>]) -> Result<Vec<Traffic>, String> {
-    let ours = |launch: &&Launch| calls.iter().flatten().any(|kernel| *kernel == launch.kernel);
+fn sums(launches: &[Measured], calls: &[Vec<Launch>]) -> Result<Vec<Traffic>, String> {
+    let ours = |(found, _): &&Measured| calls.iter().flatten().any(|wanted| wanted.kernel == found.kernel);
     let mut launches = (1..).zip(launches.iter().filter(ours));
     let mut sums = Vec::new();
-    for kernels in calls {
+    for call in calls {
         let mut sum = Traffic::default();
-        for wanted in kernels {
-            let (number, launch) = launches.next().ok_or_else(|| format!("found no more launches, wanted {wanted}"))?;
-            if launch.kernel != *wanted {
-                return Err(format!("launch {number}: found {}, wanted {wanted}", launch.kernel));
+        for wanted in call {
+            let next = launches.next();
+            let (number, (found, moved)) = next.ok_or_else(|| format!("found no more launches, wanted {wanted}"))?;
+            if found != wanted {
+                return Err(format!("launch {number}: found {found}, wanted {wanted}"));
             }
-            sum.add(1, launch.moved.read.into(), launch.moved.written.into());
+            sum.add(1, moved.read.into(), moved.written.into());
         }
         sums.push(sum);
     }
     match launches.next() {
-        Some((number, launch)) => {
-            Err(format!("launch {number}: found {}, wanted none: all calls are done", launch.kernel))
-        }
+        Some((number, (found, _))) => Err(format!("launch {number}: found {found}, wanted none: all calls are done")),
         None => Ok(sums),
     }
 }
 
 /// The launches of a CSV, in its order.
-fn launches(text: &str) -> Result<Vec<Launch>, String> {
-    let mut lines = text.lines().map(fields);
-    let header = lines.by_ref().find(|fields| fields.iter().any(|field| field == "Kernel Name"));
-    let header = header.ok_or("found no line with \"Kernel Name\", wanted the CSV of ncu")?;
-    let column = |name: &str| header.iter().position(|field| field == name);
-    let wanted = |name: &str| column(name).ok_or_else(|| format!("found no column {name:?}, wanted the CSV of ncu"));
-    let (id, kernel) = (wanted("ID")?, wanted("Kernel Name")?);
-    let rows: Vec<Vec<String>> = lines.filter(|fields| fields.len() == header.len()).collect();
-    let mut found: BTreeMap<u64, Partial> = BTreeMap::new();
-    let mut place = |row: &[String], metric: usize, value: &str, unit: &str| {
-        let number = row[id].parse().map_err(|_| format!("found {:?} as ID, wanted a number", row[id]))?;
-        let launch = found.entry(number).or_insert_with(|| (row[kernel].clone(), [None; 2]));
-        let bytes = bytes(value, unit).map_err(|why| format!("ID {number}: {}: {why}", METRICS[metric]))?;
-        launch.1[metric] = Some(bytes);
-        Ok::<_, String>(())
-    };
-    if let Some(name) = column("Metric Name") {
-        let (unit, value) = (wanted("Metric Unit")?, wanted("Metric Value")?);
-        for row in &rows {
+fn launches(text: &str) -> Result<Vec<Measured>, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| line.len() <= LONGEST_LINE);
+    let named = lines.by_ref().filter(|(_, line)| line.contains(KERNEL));
+    let header = named.filter_map(|(_, line)| fields(line)).find(|fields| fields.iter().any(|field| field == KERNEL));
+    let header = header.ok_or_else(|| format!("found no line with {KERNEL:?}, wanted the CSV of ncu"))?;
+    let columns = Columns::of(&header)?;
+    let row = |(number, line): (u64, &str)| fields(line).ok_or(format!("line {number}: a quote is not closed"));
+    let fits = |row: &Result<Vec<String>, String>| row.as_ref().map_or(true, |row| row.len() == header.len());
+    let mut rows = lines.map(row).filter(fits);
+    let mut found = BTreeMap::new();
+    if header.iter().any(|field| field == METRIC) {
+        let [name, unit, value] =
+            [column(&header, METRIC)?, column(&header, "Metric Unit")?, column(&header, "Metric Value")?];
+        for row in rows {
+            let row = row?;
             if let Some(metric) = METRICS.iter().position(|metric| *metric == row[name]) {
-                place(row, metric, &row[value], &row[unit])?;
+                columns.place(&mut found, &row, metric, [&row[value], &row[unit]])?;
             }
         }
     } else {
-        let columns = [wanted(METRICS[0])?, wanted(METRICS[1])?];
-        let (units, rows) = rows.split_first().ok_or("found no launches, wanted at least one")?;
+        let metrics = [column(&header, METRICS[0])?, column(&header, METRICS[1])?];
+        let units = rows.next().ok_or("found no launches, wanted at least one")??;
         for row in rows {
-            for (metric, &column) in columns.iter().enumerate() {
-                place(row, metric, &row[column], &units[column])?;
+            let row = row?;
+            for (metric, &column) in metrics.iter().enumerate() {
+                columns.place(&mut found, &row, metric, [&row[column], &units[column]])?;
             }
         }
     }
     found.into_iter().map(|(number, launch)| whole(number, launch)).collect()
 }
 
-/// A kernel's name, and of each metric the bytes, if it has been met.
-type Partial = (String, [Option<u64>; 2]);
-
-fn whole(number: u64, (kernel, bytes): Partial) -> Result<Launch, String> {
-    let kernel = kernel.split(['(', '<']).next().unwrap_or_default().trim().to_string();
-    match bytes {
-        [Some(read), Some(written)] => Ok(Launch { kernel, moved: Traffic { read, written } }),
-        _ => Err(format!("ID {number}: {kernel}: found one of {} alone, wanted both", METRICS.join(" and "))),
+/// The place of the one column of that name.
+fn column(header: &[String], name: &str) -> Result<usize, String> {
+    let mut places = (0..header.len()).filter(|&place| header[place] == name);
+    match (places.next(), places.next()) {
+        (Some(place), None) => Ok(place),
+        (None, _) => Err(format!("found no column {name:?}, wanted the CSV of ncu")),
+        _ => Err(format!("found the column {name:?} twice, wanted it once")),
     }
 }
 
-/// The fields of a line of CSV: quoted or not, a quote in quotes is doubled.
-fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut quoted) = (vec![String::new()], false);
+/// A launch, and of each metric the bytes, if it has been met.
+type Partial = (Launch, [Option<u64>; 2]);
+
+/// Where a row says which launch it is of.
+struct Columns {
+    id: usize,
+    kernel: usize,
+    grid: usize,
+    block: usize,
+}
+
+impl Columns {
+    fn of(header: &[String]) -> Result<Self, String> {
+        let place = |name| column(header, name);
+        let (grid, block) = (place("Grid Size")?, place("Block Size")?);
+        Ok(Columns { id: place("ID")?, kernel: place(KERNEL)?, grid, block })
+    }
+
+    /// Puts a metric of a row, a value and its unit, to what is known of its launch.
+    fn place(
+        &self,
+        found: &mut BTreeMap<u64, Partial>,
+        row: &[String],
+        metric: usize,
+        [value, unit]: [&str; 2],
+    ) -> Result<(), String> {
+        let id = row[self.id].parse().map_err(|_| format!("found {:?} as ID, wanted a number", row[self.id]))?;
+        let size = |text: &str| size(text).ok_or(format!("ID {id}: found {text:?}, wanted a size such as (32, 8, 1)"));
+        let kernel = row[self.kernel].split(['(', '<']).next().unwrap_or_default().trim().into();
+        let launch = Launch { kernel, grid: size(&row[self.grid])?, block: size(&row[self.block])? };
+        let (first, moved) = found.entry(id).or_insert_with(|| (launch.clone(), [None; 2]));
+        if *first != launch {
+            return Err(format!("ID {id}: found {launch} after {first}, wanted one launch"));
+        }
+        let bytes = bytes(value, unit).map_err(|why| format!("ID {id}: {}: {why}", METRICS[metric]))?;
+        match moved[metric].replace(bytes) {
+            Some(_) => Err(format!("ID {id}: found {} twice, wanted it once", METRICS[metric])),
+            None => Ok(()),
+        }
+    }
+}
+
+fn whole(id: u64, (launch, bytes): Partial) -> Result<Measured, String> {
+    match bytes {
+        [Some(read), Some(written)] => Ok((launch, Traffic { read, written })),
+        _ => Err(format!("ID {id}: {}: found one of {} alone, wanted both", launch.kernel, METRICS.join(" and "))),
+    }
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Launch { kernel, grid: [x, y, z], block: [bx, by, bz] } = self;
+        write!(f, "{kernel} of ({x}, {y}, {z}) blocks of ({bx}, {by}, {bz}) threads")
+    }
+}
+
+/// The size of a grid or of a block, "(32, 8, 1)".
+fn size(text: &str) -> Option<[u32; 3]> {
+    let sides = text.strip_prefix('(')?.strip_suffix(')')?.split(',').map(|side| side.trim().parse().ok());
+    sides.collect::<Option<Vec<u32>>>()?.try_into().ok()
+}
+
+/// The fields of a line of CSV: quoted or not, a quote in quotes is doubled. `None` if a quote is not closed.
+fn fields(line: &str) -> Option<Vec<String>> {
+    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
     let mut letters = line.trim_end().chars().peekable();
     while let Some(letter) = letters.next() {
-        let field = fields.last_mut().expect("there is always one");
         match letter {
             '"' if quoted && letters.next_if_eq(&'"').is_some() => field.push('"'),
             '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(String::new()),
+            ',' if !quoted => fields.push(std::mem::take(&mut field)),
             letter => field.push(letter),
         }
     }
-    fields
+    fields.push(field);
+    Some(fields).filter(|_| !quoted)
 }
 
 /// A number of bytes in the unit that ncu has chosen.
@@ -149,13 +235,14 @@ fn bytes(value: &str, unit: &str) -> Result<u64, String> {
     number.map(|bytes| bytes.round() as u64).ok_or_else(|| format!("found {value:?}, wanted a number of bytes"))
 }
 
-/// A number that may have commas between thousands, and nowhere else.
+/// A number of digits, with commas between all thousands or none, and perhaps a fraction.
 fn number(text: &str) -> Option<f64> {
-    let (whole, _) = text.split_once('.').unwrap_or((text, ""));
-    let mut groups = whole.split(',');
-    let first = groups.next()?;
-    let grouped = groups.clone().next().is_none() || (1..=3).contains(&first.len());
-    let well = grouped && groups.all(|group| group.len() == 3) && !text[whole.len()..].contains(',');
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let (first, thousands) = whole.split_once(',').map_or((whole, None), |(first, rest)| (first, Some(rest)));
+    let mut groups = thousands.into_iter().flat_map(|rest| rest.split(','));
+    let grouped = thousands.is_none() || first.len() <= 3;
+    let well = grouped && groups.all(|group| digits(group) && group.len() == 3) && digits(first) && digits(fraction);
     text.replace(',', "").parse().ok().filter(|_| well)
 }
 

@@ -5,14 +5,19 @@ use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::format;
 use anyhow::{Context, Result, ensure};
-use attention::Traffic;
+use attention::{Options, Traffic};
 use comfy_table::Cell;
+use ladder::bench::ncu::Launch;
 use ladder::bench::{Case, Results, ncu};
 use ladder::registry::{self, DeviceRung};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// What is added to the method of the results.
 const METHOD: &str = "ncu_read_bytes and ncu_written_bytes as ncu read them, the sums over the kernels of one call";
+
+/// The most shared memory that a device gives a block. No grid depends on it, only what is refused.
+const SHARED: usize = 227 << 10;
 
 /// What a rung moved on a case.
 type Call<'a> = (&'a Case, &'static DeviceRung, Traffic);
@@ -23,11 +28,11 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     }
     let (rungs, cases) = (rungs(args), cases(args));
     let calls = cases.iter().flat_map(|case| rungs.iter().map(move |rung| (case, *rung)));
-    let kernels: Vec<Vec<&str>> = calls.clone().map(|(_, rung)| rung.kernels().collect()).collect();
-    let moved = ncu::read(file, &kernels)?;
+    let planned = calls.clone().map(|(case, rung)| launches(case, rung)).collect::<Result<Vec<_>>>()?;
+    let moved = ncu::read(file, &planned)?;
     let calls: Vec<Call> = calls.zip(moved).map(|((case, rung), moved)| (case, rung, moved)).collect();
     let Some(path) = &args.output else {
-        return cli::print(&text(&calls)).map(|()| true);
+        return cli::print(&if args.json { json(&calls).to_string() } else { text(&calls) }).map(|()| true);
     };
     let mut results = Results::read(path)?;
     for (case, rung, moved) in &calls {
@@ -43,10 +48,60 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
+/// What a rung launches on a case.
+fn launches(case: &Case, rung: &DeviceRung) -> Result<Vec<Launch>> {
+    let options = Options { mask: case.mask, ..Options::default() };
+    let plan = rung.plan(&case.shape(), &options, SHARED).with_context(|| case.to_string())?;
+    Ok(plan.launches().map(|(kernel, grid, block)| Launch { kernel: kernel.into(), grid, block }).collect())
+}
+
+/// The sums under the names that they have in saved rows.
+fn json(calls: &[Call]) -> Value {
+    let row = |(case, rung, moved): &Call| {
+        json!({
+            "who": rung.name,
+            "dtype": case.dtype.to_string(),
+            "head_dim": case.d,
+            "mask": case.mask.to_string(),
+            "batch": case.batch,
+            "heads": case.heads,
+            "kv_heads": case.kv_heads,
+            "q_len": case.q_len,
+            "kv_len": case.kv_len,
+            "ncu_read_bytes": moved.read,
+            "ncu_written_bytes": moved.written,
+        })
+    };
+    json!({ "rows": calls.iter().map(row).collect::<Vec<_>>() })
+}
+
 fn text(calls: &[Call]) -> String {
     let row = |(case, rung, moved): &Call| {
         let bytes = [moved.read, moved.written].map(|bytes| format::bytes(bytes as f64));
         [rung.name.into(), case.to_string()].into_iter().chain(bytes).map(Cell::new).collect()
     };
     format::table(["rung", "case", "read", "written"], calls.iter().map(row)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench_args;
+
+    /// Grids and blocks of the first launches that ncu saw of `--once --dtype f32 --n 4096` on an H200.
+    #[test]
+    fn launches_are_those_that_ncu_saw() {
+        let args = bench_args(&["--dtype", "f32", "--n", "4096"]);
+        let case = cases(&args)[0];
+        let found: Vec<Launch> = rungs(&args).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
+        let launch = |kernel: &str, blocks, block| Launch { kernel: kernel.into(), grid: [blocks, 1, 1], block };
+        let seen = [
+            launch("naive_scores", 1_048_576, [32, 8, 1]),
+            launch("naive_softmax", 32_768, [32, 8, 1]),
+            launch("naive_output", 16_384, [32, 8, 1]),
+            launch("fa1", 64, [512, 1, 1]),
+            launch("fa2_simt", 2_048, [128, 1, 1]),
+        ];
+        assert_eq!(found, seen);
+    }
 }

@@ -1,13 +1,14 @@
 //! The PTX under `kernels/prebuilt`.
 
 use super::sass::Tools;
-use anyhow::{Context, Result};
+use crate::check::repository;
+use anyhow::{Context, Result, ensure};
 use device::nvrtc::Nvrtc;
 use device::{Variant, prebuilt};
 use ladder::kernels;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// By this line two files tell whether one compiler has made them.
 const COMPILER: &str = "// Cuda compilation tools";
@@ -50,6 +51,21 @@ pub(super) fn differences(files: &[(&'static Variant, String)]) -> Vec<String> {
     differing
         .map(|(variant, _)| format!("kernels/prebuilt/{}: not what its sources compile to", variant.ptx_name()))
         .collect()
+}
+
+/// The repository, if its sources are those in this program: PTX of others must not replace what is there.
+pub(super) fn root() -> Result<PathBuf> {
+    let root = repository::root()?;
+    for name in device::files().filter(|name| !name.starts_with("prebuilt/")) {
+        let path = root.join("kernels").join(name);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        ensure!(
+            device::file(name) == Some(&text),
+            "{}: found another text than in this program, wanted the sources that it was built with: build it anew",
+            path.display()
+        );
+    }
+    Ok(root)
 }
 
 /// Writes the files that are not there as they are, and says so.
