@@ -98,15 +98,12 @@ fa1(const __grid_constant__ Problem problem, Blocks blocks, Running running) {
                 const float m_new = fmaxf(m_i[r], m_tile);
                 const float l_old = weight(m_i[r], m_new) * l_i[r], share = weight(m_tile, m_new);
                 const float l_new = l_old + share * l_tile;
-                // Line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m~ - m_new) P~ V). The factors come before the sums,
-                // which are then no larger than the largest value.
-                const float old = l_old / l_new, now = share / l_new;
-                for (int c = lane; c < keys; c += LANES) s_ij(r, c) *= now;
-                __syncwarp();  // the row of weights is whole; l_i and m_i have been read
+                __syncwarp();  // the row of P~ is whole; l_i and m_i have been read
+                // Line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m~ - m_new) P~ V).
                 for (int c = lane; c < problem.d_v; c += LANES) {
                     float product = 0.0f;
                     for (int x = 0; x < keys; ++x) product = add_weighted(product, s_ij(r, x), v_j(x, c));
-                    o_i(r, c) = old * o_i(r, c) + product;
+                    o_i(r, c) = (l_old * o_i(r, c) + share * product) / l_new;
                 }
                 // Line 13: l = l_new, m = m_new.
                 if (lane == 0) l_i[r] = l_new, m_i[r] = m_new;

@@ -67,11 +67,11 @@ const OWN: &[(&str, &[Fault])] = &[
             (
                 "a forgotten rescale of O",
                 "05_fa1.cu",
-                "o_i(r, c) = old * o_i(r, c) + product;",
-                "o_i(r, c) = l_i[r] / l_new * o_i(r, c) + product;",
+                "(l_old * o_i(r, c) + share * product) / l_new",
+                "(l_i[r] * o_i(r, c) + share * product) / l_new",
             ),
             ("m that stays behind", "05_fa1.cu", "l_i[r] = l_new, m_i[r] = m_new;", "l_i[r] = l_new;"),
-            ("O overwritten by each tile", "05_fa1.cu", "= old * o_i(r, c) + product;", "= product;"),
+            ("O overwritten by each tile", "05_fa1.cu", "(l_old * o_i(r, c) + share * product)", "(share * product)"),
         ],
     ),
     (

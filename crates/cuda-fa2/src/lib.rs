@@ -15,7 +15,7 @@
 //!
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but where a value is not finite and its weight too
-//! small for f32: it may add nothing, or NaN. As on `fa2`, `sum_j |v_j|` of a row must fit f32 on `cuda-fa2-simt`.
+//! small for f32: it may add nothing, or NaN. The sum of `|v_j|` of a row must fit f32, as on `fa2`, but on `cuda-naive`.
 
 pub mod ceiling;
 mod fa1;
