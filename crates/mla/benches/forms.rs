@@ -111,9 +111,7 @@ fn row(form: Form, q_len: usize, threads: usize, ms: f64, flops: f64) -> Row {
         kv_len: TOKENS,
         threads: Some(threads),
         ms: digits(ms),
-        ms_burst: None,
         tflops: Some(digits(flops / ms / 1e9)),
-        tflops_burst: None,
-        gbps: None,
+        ..Row::default()
     }
 }

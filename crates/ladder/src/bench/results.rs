@@ -34,7 +34,7 @@ pub struct Results {
 }
 
 /// The speed of one contestant on one shape. What does not apply is left out.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// A rung, or a peer.
