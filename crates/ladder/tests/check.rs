@@ -39,7 +39,7 @@ impl Repository {
         let version = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"");
         let another = concat!("version = \"", env!("CARGO_PKG_VERSION"), "-copy\"");
         fs::write(copy.join("Cargo.toml"), with(&manifest, version, another)).unwrap();
-        for folder in ["crates", "chapters", "tests"] {
+        for folder in ["crates", "chapters", "kernels", "tests"] {
             copy_folder(&root().join(folder), &copy.join(folder));
         }
         Repository(copy)
