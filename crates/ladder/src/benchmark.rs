@@ -10,7 +10,6 @@ use crate::memory;
 use anyhow::{Result, bail, ensure};
 use attention::{Attention, DType};
 use fa2::{Fa2Simd, Simd};
-use indicatif::{ProgressBar, ProgressStyle};
 use ladder::bench::{self, Answers, BenchError, Case, Contest, METHOD, Machine, Results, Row};
 use ladder::registry::{RUNGS, Rung};
 use rayon::ThreadPool;
@@ -176,8 +175,7 @@ fn measure(
     (names, contestants): &Contestants,
     pools: &[ThreadPool],
 ) -> Result<Vec<Row>> {
-    let bar = ProgressBar::new((cases.len() * pools.len()) as u64);
-    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
+    let bar = cli::progress(cases.len() * pools.len())?;
     let mut rows = Vec::new();
     for case in cases {
         bar.set_message(case.to_string());

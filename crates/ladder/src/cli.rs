@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 use ladder::registry::{RUNGS, Settings};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -337,6 +338,12 @@ impl MachineArgs {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         pool(if threads == 0 { cores() } else { threads })
     }
+}
+
+/// A bar on the terminal for work of so many steps.
+pub(crate) fn progress(steps: usize) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?;
+    Ok(ProgressBar::new(steps as u64).with_style(style))
 }
 
 /// As many threads.

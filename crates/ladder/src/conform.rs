@@ -6,7 +6,6 @@ use anyhow::{Result, bail, ensure};
 use attention::{Attention, oracle};
 use comfy_table::{Cell, Color};
 use device::Device;
-use indicatif::{ProgressBar, ProgressStyle};
 use ladder::forms;
 use ladder::registry::{self, ORACLE, RUNGS};
 use mla::Form;
@@ -19,8 +18,7 @@ pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     let pack = Pack::open(&args.dir)?;
     ensure!(!pack.cases().is_empty(), "{}: found no cases in manifest.json, wanted at least one", args.dir.display());
     let contestants = contestants(args, device.as_ref())?;
-    let bar = ProgressBar::new(pack.cases().len() as u64);
-    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
+    let bar = cli::progress(pack.cases().len())?;
     let mut results = Vec::new();
     for case in pack.cases() {
         bar.set_message(case.name.clone());

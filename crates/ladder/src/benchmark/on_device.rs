@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use attention::{Attention, DType, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
-use indicatif::{ProgressBar, ProgressStyle};
 use ladder::bench::{self, Answers, Case, DEVICE_METHOD, DeviceContest, Machine, Resident, Results, Row};
 use ladder::registry::{self, DEVICE_RUNGS, DeviceRung, Settings};
 use std::collections::BTreeSet;
@@ -91,8 +90,7 @@ fn check_fit(case: &Case, rungs: &[CudaRung], device: &Device) -> Result<()> {
 
 /// Every rung on every case: one row each.
 fn measure(cases: &[Case], rungs: &[&DeviceRung], built: &[CudaRung], device: &Device) -> Result<Vec<Row>> {
-    let bar = ProgressBar::new(cases.len() as u64);
-    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?);
+    let bar = cli::progress(cases.len())?;
     let mut rows = Vec::new();
     for case in cases {
         bar.set_message(case.to_string());
