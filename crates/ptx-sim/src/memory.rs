@@ -1,0 +1,1 @@
+//! Memory, and who touched it.
