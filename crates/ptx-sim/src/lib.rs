@@ -1,7 +1,14 @@
 //! A simulated GPU: runs PTX on the CPU and reports races.
 
+mod counters;
+mod error;
+mod fault;
+mod launch;
 mod memory;
 mod ptx;
-mod error;
 
+pub use counters::{Counters, Flops, Global, Shared};
 pub use error::PtxError;
+pub use fault::Fault;
+pub use launch::{Kernel, LaunchError, Module, Schedule, Shape};
+pub use memory::{Memory, MemoryError};
