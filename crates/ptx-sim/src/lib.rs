@@ -3,8 +3,12 @@
 mod counters;
 mod error;
 mod fault;
+mod float;
+mod lanes;
 mod launch;
+mod lower;
 mod memory;
+mod program;
 mod ptx;
 
 pub use counters::{Counters, Flops, Global, Shared};

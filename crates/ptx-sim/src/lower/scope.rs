@@ -144,8 +144,8 @@ impl<'a> Scopes<'a> {
 
     /// Says where a label of the innermost scope stands; `None` if it stands somewhere already.
     pub(super) fn place_label(&mut self, name: &str, step: u32) -> Option<()> {
-        let Some(Name::Label(label)) = self.innermost().names.get(name) else { return None };
-        let place = &mut self.places[*label];
+        let Some(&Name::Label(label)) = self.innermost().names.get(name) else { return None };
+        let place = &mut self.places[label];
         place.replace(step).is_none().then_some(())
     }
 
