@@ -1,11 +1,13 @@
 //! A simulated GPU: runs PTX on the CPU and reports races.
 
+mod clock;
 mod counters;
 mod error;
 mod fault;
 mod launch;
 mod memory;
 mod ptx;
+mod races;
 
 pub use counters::{Counters, Flops, Global, Shared};
 pub use error::PtxError;
