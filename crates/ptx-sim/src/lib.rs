@@ -1,5 +1,6 @@
 //! A simulated GPU: runs PTX on the CPU and reports races.
 
+mod clock;
 mod counters;
 mod error;
 mod fault;
@@ -10,6 +11,7 @@ mod lower;
 mod memory;
 mod program;
 mod ptx;
+mod races;
 
 pub use counters::{Counters, Flops, Global, Shared};
 pub use error::PtxError;
