@@ -15,6 +15,7 @@ mod warp;
 
 use crate::counters::Counters;
 use crate::fault::{Fault, FaultKind};
+use crate::lanes::Mask;
 use crate::launch::{Schedule, Shape};
 use crate::memory::Memory;
 use crate::program::{Program, Unit};
@@ -56,6 +57,14 @@ pub(crate) fn run(
 }
 
 impl Grid<'_> {
+    /// Counts a step that lanes of a warp took.
+    #[inline]
+    fn count_step(&mut self, step: u32, lanes: Mask) {
+        let taken = &mut self.taken[step as usize];
+        taken[0] += 1;
+        taken[1] += u64::from(lanes.count_ones());
+    }
+
     /// The counters, with what the steps did.
     fn counted(self) -> Counters {
         let mut counters = self.counters;

@@ -107,9 +107,7 @@ impl Exact {
 fn shift_rounded(x: u128, shift: u32, negative: bool, mode: Round) -> u128 {
     let (kept, half, rest) = match shift {
         0 => return x,
-        1..=127 => {
-            (x >> shift, x >> (shift - 1) & 1 != 0, x & ((1 << (shift - 1)) - 1) != 0)
-        }
+        1..=127 => (x >> shift, x >> (shift - 1) & 1 != 0, x & ((1 << (shift - 1)) - 1) != 0),
         128 => (0, x >> 127 != 0, x & (u128::MAX >> 1) != 0),
         _ => (0, false, x != 0),
     };

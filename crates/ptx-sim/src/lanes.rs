@@ -17,7 +17,7 @@ pub(crate) const ALL: Mask = u32::MAX;
 
 /// The lanes of a mask, in order.
 #[inline]
-pub(crate) fn lanes(mut mask: Mask) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes(mut mask: Mask) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let lane = mask.trailing_zeros() as usize;
         mask &= mask.wrapping_sub(1);

@@ -3,6 +3,7 @@
 mod clock;
 mod counters;
 mod error;
+mod exec;
 mod fault;
 mod float;
 mod lanes;
@@ -15,6 +16,6 @@ mod races;
 
 pub use counters::{Counters, Flops, Global, Shared};
 pub use error::PtxError;
-pub use fault::Fault;
+pub use fault::{Fault, FaultKind, Site, SourceLine};
 pub use launch::{Kernel, LaunchError, Module, Schedule, Shape};
 pub use memory::{Memory, MemoryError};

@@ -18,9 +18,12 @@ mod operands;
 mod scope;
 mod warp;
 
+pub(crate) use layout::OWN_PARAMS;
+pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+
 use crate::PtxError;
-use crate::program::{Action, Program, Step, Unit, Work};
 use crate::lanes::{Condition, Mask, Registers, Source};
+use crate::program::{Action, Program, Step, Unit, Work};
 use crate::ptx::{self, Function, Instruction, Item};
 use layout::Layout;
 use modifiers::Modifiers;
@@ -107,7 +110,8 @@ impl<'a> Lowering<'a> {
         self.push(Action::Exit.into(), None, "exit", None)?;
         for (step, label) in std::mem::take(&mut self.branches) {
             let Action::Branch { target } = &mut self.steps[step].action else { continue };
-            *target = self.scopes.place(label).ok_or_else(|| PtxError::new(entry.line, "found a label without a place"))?;
+            *target =
+                self.scopes.place(label).ok_or_else(|| PtxError::new(entry.line, "found a label without a place"))?;
         }
         let mut mnemonics = vec![String::new(); self.mnemonics.len()];
         for (name, place) in self.mnemonics {

@@ -65,7 +65,9 @@ pub(crate) type Compute = Box<dyn Fn(&mut Registers, Mask) + Send + Sync>;
 /// What an instruction does.
 pub(crate) enum Action {
     Compute(Compute),
-    Branch { target: u32 },
+    Branch {
+        target: u32,
+    },
     Exit,
     Trap,
     /// It orders or hints what the order of execution here has anyway, or nothing that is simulated.

@@ -1,7 +1,7 @@
 //! Loads, stores and atomics: bounds, alignment, initialisation and races of every lane's access, then the bytes.
 
-use super::block::Block;
 use super::Trouble;
+use super::block::Block;
 use crate::fault::FaultKind;
 use crate::lanes::{LANES, Lanes, Mask, Source, Target, lanes};
 use crate::lower::{LOCAL_WINDOW, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
@@ -133,7 +133,8 @@ impl Block<'_, '_> {
                 self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
             }
             Space::Global | Space::Const => {
-                let (data, at) = self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
+                let (data, at) =
+                    self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 data.read(at, to).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))?;
                 let races = &mut self.grid.races;
                 touch.note(races, address, bytes, &by, lane, false, &self.clocks).map_err(Trouble::from)
@@ -175,7 +176,8 @@ impl Block<'_, '_> {
                 Ok(())
             }
             Space::Global => {
-                let (data, at) = self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
+                let (data, at) =
+                    self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 let same = data.raw(at, from.len()) == from;
                 touch.note(&mut self.grid.races, address, bytes, &by, lane, same, &self.clocks)?;
                 data.write(at, from);

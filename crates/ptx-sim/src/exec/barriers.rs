@@ -56,6 +56,7 @@ impl Block<'_, '_> {
             self.warps[warp].groups[place].waits = Waits::Lanes;
             return Ok(());
         }
+        self.grid.count_step(group.step, active);
         let id = self.uniform(warp, barrier.id, active, "barriers")?;
         if id >= BARRIERS {
             return Err(Trouble::new(FaultKind::Barrier, format!("found barrier {id}, wanted 0 to 15")));
@@ -84,13 +85,7 @@ impl Block<'_, '_> {
     }
 
     /// A value that all lanes must agree on.
-    fn uniform(
-        &self,
-        warp: usize,
-        source: crate::lanes::Source,
-        active: Mask,
-        what: &str,
-    ) -> Result<u64, Trouble> {
+    fn uniform(&self, warp: usize, source: crate::lanes::Source, active: Mask, what: &str) -> Result<u64, Trouble> {
         let registers = &self.warps[warp].registers;
         let value = registers.lane(source, active.trailing_zeros() as usize);
         match lanes(active).find(|lane| registers.lane(source, *lane) != value) {
@@ -103,14 +98,7 @@ impl Block<'_, '_> {
         }
     }
 
-    fn arrive(
-        &mut self,
-        warp: usize,
-        id: usize,
-        threads: Option<u32>,
-        active: Mask,
-        step: u32,
-    ) -> Result<(), Trouble> {
+    fn arrive(&mut self, warp: usize, id: usize, threads: Option<u32>, active: Mask, step: u32) -> Result<(), Trouble> {
         let refuse = |what: String| Err(Trouble::new(FaultKind::Barrier, format!("barrier {id}: {what}")));
         let loc = self.grid.program.steps[step as usize].loc;
         let warps = self.warps.len();
@@ -126,7 +114,11 @@ impl Block<'_, '_> {
         }
         if state.threads != threads {
             let told = |threads: Option<u32>| threads.map_or("all".into(), |threads| threads.to_string());
-            return refuse(format!("found {} threads wanted by some, {} by others", told(state.threads), told(threads)));
+            return refuse(format!(
+                "found {} threads wanted by some, {} by others",
+                told(state.threads),
+                told(threads)
+            ));
         }
         if threads.is_none()
             && let (Some(first), Some(here)) = (state.loc, loc)
@@ -134,7 +126,10 @@ impl Block<'_, '_> {
         {
             return Err(Trouble::new(
                 FaultKind::Divergence,
-                format!("barrier {id}: others wait for all threads at line {}, these at line {}", first.line, here.line),
+                format!(
+                    "barrier {id}: others wait for all threads at line {}, these at line {}",
+                    first.line, here.line
+                ),
             ));
         }
         if state.arrived[warp] & active != 0 {

@@ -83,7 +83,8 @@ impl<'g, 'a> Block<'g, 'a> {
         let group = self.warps[warp].groups[place];
         let step = &program.steps[group.step as usize];
         if self.grid.steps_left == 0 {
-            let trouble = Trouble::new(FaultKind::StepLimit, "more instructions than the launch allows: it may never end");
+            let trouble =
+                Trouble::new(FaultKind::StepLimit, "more instructions than the launch allows: it may never end");
             return Err(self.fault(warp, group.step, trouble));
         }
         self.grid.steps_left -= 1;
@@ -98,7 +99,6 @@ impl<'g, 'a> Block<'g, 'a> {
     fn take(&mut self, warp: usize, place: usize, step: &Step, active: Mask) -> Result<(), Trouble> {
         let group = self.warps[warp].groups[place];
         let (here, next) = (group.step, group.step + 1);
-        let taken = &mut self.grid.taken[here as usize];
         let met = match step.members {
             Some(members) if active != 0 => match self.met(warp, place, members, active)? {
                 Some(met) => met,
@@ -106,43 +106,40 @@ impl<'g, 'a> Block<'g, 'a> {
             },
             _ => active,
         };
-        taken[0] += 1;
-        taken[1] += u64::from(met.count_ones());
+        if let Action::Barrier(barrier) = &step.action
+            && active != 0
+        {
+            return self.barrier(warp, place, barrier, active);
+        }
+        self.grid.count_step(here, met);
+        // Those whose guard says no go on.
+        let rest = group.lanes & !active;
         match &step.action {
-            // The lanes that do not take part go on too: their guard says no.
+            _ if met == 0 => {}
             Action::Branch { target } => {
-                let (target, rest) = (*target, group.lanes & !active);
-                self.warps[warp].go(place, active, target);
-                if rest != 0 && active != 0 {
-                    let place = self.place_of(warp, rest);
-                    self.warps[warp].go(place, rest, next);
-                } else if rest != 0 {
-                    self.warps[warp].go(place, rest, next);
-                }
+                self.warps[warp].go(place, active, *target);
+                self.go_on(warp, rest, next);
                 return Ok(());
             }
             Action::Exit => {
-                if active != 0 {
-                    self.warps[warp].exit(place, active);
-                    self.complete_barriers();
-                }
-                if group.lanes != active {
-                    let place = self.place_of(warp, group.lanes & !active);
-                    self.warps[warp].go(place, group.lanes & !active, next);
-                }
+                self.warps[warp].exit(place, active);
+                self.go_on(warp, rest, next);
+                self.complete_barriers();
                 return Ok(());
             }
-            Action::Barrier(barrier) if active != 0 => {
-                return self.barrier(warp, place, barrier, active);
-            }
-            _ if met == 0 => {}
             Action::Compute(compute) => compute(&mut self.warps[warp].registers, met),
             action => self.act(warp, action, here, met)?,
         }
-        // Those who met go on, and those whose guard said no.
-        let gone = met | group.lanes & !active;
-        self.warps[warp].go(place, gone, next);
+        self.warps[warp].go(place, met | rest, next);
         Ok(())
+    }
+
+    /// Moves lanes, if there are any, that may not be where they were among the groups.
+    fn go_on(&mut self, warp: usize, lanes: Mask, step: u32) {
+        if lanes != 0 {
+            let place = self.place_of(warp, lanes);
+            self.warps[warp].go(place, lanes, step);
+        }
     }
 
     /// What an instruction does beyond registers.

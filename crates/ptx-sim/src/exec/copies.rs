@@ -3,9 +3,9 @@
 //! A copy may land at any time after it was issued: the schedule draws when, and the wait that asks for it is the last moment.
 //! Until that wait nobody may touch where it goes, landed or not.
 
+use super::Trouble;
 use super::access::{aligned, outside, uninitialised};
 use super::block::Block;
-use super::Trouble;
 use crate::fault::FaultKind;
 use crate::lanes::{Lanes, Mask, lanes};
 use crate::program;
@@ -120,4 +120,3 @@ impl Block<'_, '_> {
         Ok(())
     }
 }
-

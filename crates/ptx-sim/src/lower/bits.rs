@@ -166,7 +166,13 @@ impl<'a> Lowering<'a> {
                     None => selector >> (4 * place) & 0xf,
                 };
                 let byte = bytes[choice as usize % 8];
-                if choice & 8 == 0 { byte } else if byte & 0x80 == 0 { 0 } else { 0xff }
+                if choice & 8 == 0 {
+                    byte
+                } else if byte & 0x80 == 0 {
+                    0
+                } else {
+                    0xff
+                }
             };
             u32::from_le_bytes(array::from_fn(|place| byte(place as u32)))
         })

@@ -59,7 +59,9 @@ impl<'a> Lowering<'a> {
         let actuals: Vec<&Operand> = returns.iter().chain(arguments).collect();
         if formals.len() != actuals.len() {
             let found = actuals.len();
-            return Err(self.error(format!("call {name}: found {found} results and arguments, wanted {}", formals.len())));
+            return Err(
+                self.error(format!("call {name}: found {found} results and arguments, wanted {}", formals.len()))
+            );
         }
         let addresses = actuals.iter().map(|one| self.variable(one)).collect::<Result<Vec<_>>>()?;
         let behind = self.scopes.unnamed_label();

@@ -117,7 +117,13 @@ impl Conversion {
             None => x,
         };
         let x = match x {
-            _ if self.saturates => if x > 0.0 { x.min(1.0) } else { 0.0 },
+            _ if self.saturates => {
+                if x > 0.0 {
+                    x.min(1.0)
+                } else {
+                    0.0
+                }
+            }
             _ if self.clamps && x <= 0.0 => 0.0,
             _ => x,
         };

@@ -1,9 +1,7 @@
 //! Floating-point arithmetic of 32 and 64 bits (section 9.7.3).
 
 use super::{Lowered, Lowering, Modifiers, Result};
-use crate::float::{
-    self, F32, Round, add_to_odd, canonical, div_to_odd, flush, saturate, sqrt_to_odd,
-};
+use crate::float::{self, F32, Round, add_to_odd, canonical, div_to_odd, flush, saturate, sqrt_to_odd};
 use crate::program::Unit;
 use crate::ptx::{Instruction, Type};
 
@@ -209,8 +207,20 @@ fn zero(a: f32, b: f32, mode: Round) -> f32 {
 #[inline]
 fn minimum(a: f32, b: f32, nan: bool) -> f32 {
     match (a.is_nan(), b.is_nan()) {
-        (false, false) if a == b => if a.is_sign_negative() { a } else { b },
-        (false, false) => if a < b { a } else { b },
+        (false, false) if a == b => {
+            if a.is_sign_negative() {
+                a
+            } else {
+                b
+            }
+        }
+        (false, false) => {
+            if a < b {
+                a
+            } else {
+                b
+            }
+        }
         (true, true) => f32::NAN,
         _ if nan => f32::NAN,
         (true, false) => b,
@@ -220,8 +230,20 @@ fn minimum(a: f32, b: f32, nan: bool) -> f32 {
 
 fn wide_minimum(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
-        (false, false) if a == b => if a.is_sign_negative() { a } else { b },
-        (false, false) => if a < b { a } else { b },
+        (false, false) if a == b => {
+            if a.is_sign_negative() {
+                a
+            } else {
+                b
+            }
+        }
+        (false, false) => {
+            if a < b {
+                a
+            } else {
+                b
+            }
+        }
         (true, true) => wide_nan(f64::NAN),
         (true, false) => b,
         (false, true) => a,

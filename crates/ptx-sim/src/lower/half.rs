@@ -64,9 +64,7 @@ impl<'a> Lowering<'a> {
             "min" => self.half_binary(i, ty, two(|s, a, b| s.least(a, b, false))),
             "max" => self.half_binary(i, ty, two(|s, a, b| s.least(a, b, true))),
             "fma" => {
-                let fma = move |a, b, c| {
-                    style.bits(sum(style.number(a) * style.number(b), style.number(c)))
-                };
+                let fma = move |a, b, c| style.bits(sum(style.number(a) * style.number(b), style.number(c)));
                 let pairs = move |a: u32, b: u32, c: u32| {
                     let of = |place: u32| u32::from(fma(part(a, place), part(b, place), part(c, place)));
                     of(0) | of(1) << 16

@@ -9,12 +9,30 @@ use std::array;
 macro_rules! with_integer {
     ($ty:expr, $T:ident => $code:expr, _ => $other:expr) => {
         match $ty {
-            Type::U16 | Type::B16 => { type $T = u16; $code }
-            Type::S16 => { type $T = i16; $code }
-            Type::U32 | Type::B32 => { type $T = u32; $code }
-            Type::S32 => { type $T = i32; $code }
-            Type::U64 | Type::B64 => { type $T = u64; $code }
-            Type::S64 => { type $T = i64; $code }
+            Type::U16 | Type::B16 => {
+                type $T = u16;
+                $code
+            }
+            Type::S16 => {
+                type $T = i16;
+                $code
+            }
+            Type::U32 | Type::B32 => {
+                type $T = u32;
+                $code
+            }
+            Type::S32 => {
+                type $T = i32;
+                $code
+            }
+            Type::U64 | Type::B64 => {
+                type $T = u64;
+                $code
+            }
+            Type::S64 => {
+                type $T = i64;
+                $code
+            }
             _ => $other,
         }
     };
@@ -214,11 +232,8 @@ impl<'a> Lowering<'a> {
             let result: Lanes<u64> = array::from_fn(|lane| {
                 let carried = u128::from(reads && before >> lane & 1 != 0);
                 let (first, second) = (u128::from(first[lane]), u128::from(second[lane]));
-                let wide = if subtracts {
-                    first.wrapping_sub(second).wrapping_sub(carried)
-                } else {
-                    first + second + carried
-                };
+                let wide =
+                    if subtracts { first.wrapping_sub(second).wrapping_sub(carried) } else { first + second + carried };
                 after |= u32::from(wide >> bits != 0) << lane;
                 wide as u64
             });

@@ -33,7 +33,8 @@ impl<'a> Lowering<'a> {
         let k = m.wanted("shape", &[("m16n8k8", 8), ("m16n8k16", 16)])?;
         let [d_type, a_type, b_type, c_type] = [m.ty()?, m.ty()?, m.ty()?, m.ty()?];
         let accumulates = |ty| matches!(ty, Type::F32) || a_type == Type::F16 && ty == Type::F16;
-        if a_type != b_type || !matches!(a_type, Type::F16 | Type::Bf16) || !accumulates(d_type) || !accumulates(c_type) {
+        if a_type != b_type || !matches!(a_type, Type::F16 | Type::Bf16) || !accumulates(d_type) || !accumulates(c_type)
+        {
             return Err(m.error("not simulated for these types"));
         }
         let [d, a, b, c] = self.operands(i)?;
@@ -85,9 +86,8 @@ impl Mma {
 
     /// The two numbers of a register.
     fn numbers(&self, pair: u32) -> [f64; 2] {
-        [pair as u16, (pair >> 16) as u16].map(|bits| {
-            if self.half { half::f16::from_bits(bits).into() } else { half::bf16::from_bits(bits).into() }
-        })
+        [pair as u16, (pair >> 16) as u16]
+            .map(|bits| if self.half { half::f16::from_bits(bits).into() } else { half::bf16::from_bits(bits).into() })
     }
 
     fn accumulators(&self, r: &Registers, to: &mut [[f64; 8]; 16]) {

@@ -97,15 +97,17 @@ impl<'a> Lowering<'a> {
     ) -> Result<Comparison> {
         let (a, b) = (self.source(a, ty)?, self.source(b, ty)?);
         let compare: Comparison = match ty {
-            Type::F32 if flushes => {
-                Box::new(move |r| compare(r.get::<f32>(a).map(crate::float::flush), r.get(b).map(crate::float::flush), holds))
-            }
+            Type::F32 if flushes => Box::new(move |r| {
+                compare(r.get::<f32>(a).map(crate::float::flush), r.get(b).map(crate::float::flush), holds)
+            }),
             Type::F32 => Box::new(move |r| compare(r.get::<f32>(a), r.get(b), holds)),
             Type::F64 => Box::new(move |r| compare(r.get::<f64>(a), r.get(b), holds)),
             Type::F16 => Box::new(move |r| compare(r.get::<half::f16>(a), r.get(b), holds)),
             Type::Bf16 => Box::new(move |r| compare(r.get::<half::bf16>(a), r.get(b), holds)),
-            _ => with_integer!(ty, T => Box::new(move |r: &crate::lanes::Registers| compare(r.get::<T>(a), r.get(b), holds)),
-                _ => return Err(m.error("not simulated for this type"))),
+            _ => {
+                with_integer!(ty, T => Box::new(move |r: &crate::lanes::Registers| compare(r.get::<T>(a), r.get(b), holds)),
+                _ => return Err(m.error("not simulated for this type")))
+            }
         };
         Ok(compare)
     }

@@ -24,9 +24,10 @@ pub(crate) fn window(space: Space) -> u64 {
 impl<'a> Lowering<'a> {
     /// The operands, of which there must be as many.
     pub(super) fn operands<const COUNT: usize>(&self, i: &'a Instruction) -> Result<&'a [Operand; COUNT]> {
-        i.operands.as_slice().try_into().map_err(|_| {
-            self.error(format!("{i}: found {} operands, wanted {COUNT}", i.operands.len()))
-        })
+        i.operands
+            .as_slice()
+            .try_into()
+            .map_err(|_| self.error(format!("{i}: found {} operands, wanted {COUNT}", i.operands.len())))
     }
 
     fn find(&mut self, name: &str) -> Result<Name> {
@@ -93,7 +94,9 @@ impl<'a> Lowering<'a> {
                 _ => Err(self.error(format!("{name}: found no register, wanted one"))),
             },
             Operand::Address { base, offset, loads: false } => match self.any_source(base, ty)? {
-                (Source::Constant(address), bytes) => Ok((Source::Constant(address.wrapping_add_signed(*offset)), bytes)),
+                (Source::Constant(address), bytes) => {
+                    Ok((Source::Constant(address.wrapping_add_signed(*offset)), bytes))
+                }
                 _ => Err(self.error("found a register with an offset, wanted a variable")),
             },
             _ => Err(self.error(format!("found {}, wanted a register or a constant", shown(operand)))),

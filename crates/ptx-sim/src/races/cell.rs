@@ -16,6 +16,16 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What an access of this kind is, in a report.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Atomic => "atomic access",
+            Kind::CopyTo | Kind::CopyFrom => "copy",
+        }
+    }
+
     #[inline]
     fn reads(self) -> bool {
         matches!(self, Self::Read | Self::CopyFrom)
