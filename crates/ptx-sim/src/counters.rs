@@ -1,6 +1,7 @@
 //! What a launch did, counted.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// What a launch did. Sums of several launches are made with `+=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,4 +55,43 @@ pub struct Shared {
     pub passes: u64,
     /// Passes beyond those that requests of that size need at least: bank conflicts.
     pub conflicts: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        for (instruction, count) in other.instructions {
+            *self.instructions.entry(instruction).or_default() += count;
+        }
+        self.flops += other.flops;
+        self.global_reads += other.global_reads;
+        self.global_writes += other.global_writes;
+        self.shared += other.shared;
+    }
+}
+
+impl AddAssign for Flops {
+    fn add_assign(&mut self, other: Self) {
+        self.f32 += other.f32;
+        self.f64 += other.f64;
+        self.f16 += other.f16;
+        self.tensor += other.tensor;
+        self.special += other.special;
+    }
+}
+
+impl AddAssign for Global {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.sectors += other.sectors;
+        self.requests += other.requests;
+    }
+}
+
+impl AddAssign for Shared {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.requests += other.requests;
+        self.passes += other.passes;
+        self.conflicts += other.conflicts;
+    }
 }
