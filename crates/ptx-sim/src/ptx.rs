@@ -11,6 +11,8 @@ mod ast;
 mod lexer;
 mod number;
 mod parser;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ast::*;
 

@@ -95,7 +95,7 @@ impl Parser<'_> {
             self.initial_room(bytes)?;
             let mut initial = Vec::new();
             self.initialiser(ty, &extents, 0, &mut initial)?;
-            bytes = (initial.len() as u64).next_multiple_of(row).max(bytes);
+            bytes = (initial.len() as u64).next_multiple_of(row);
             initial.resize(bytes as usize, 0);
             self.initialised += bytes;
             init = Some(initial);
