@@ -193,9 +193,9 @@ pub(crate) fn draw(columns: &[Column], count: usize, seed: u64) -> Vec<u8> {
                 Some(_) if random.random_ratio(1, 3) => specials[k][random.random_range(0..specials[k].len())],
                 _ => any(column, i, &mut random),
             };
-            let upper = random.random::<u64>();
-            let bytes = (u128::from(upper) << 64 | u128::from(value)).to_le_bytes();
-            tuples[k].extend(bytes.iter().cycle().take(column.bytes));
+            tuples[k].extend(&value.to_le_bytes()[..column.bytes.min(8)]);
+            // Bytes of memory beyond a register's.
+            tuples[k].extend((8..column.bytes).map(|_| random.random::<u8>()));
         }
     }
     tuples.concat()
