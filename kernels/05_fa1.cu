@@ -111,7 +111,9 @@ fa1(const __grid_constant__ Problem problem, Blocks blocks, Running running) {
 
             __syncthreads();  // every row is done
             // Lines 12 and 13: write O_i, l_i, m_i to device memory.
-            for (int x = threadIdx.x; x < rows * problem.d_v; x += THREADS) O(i0 + x / problem.d_v, x % problem.d_v) = o_i(x / problem.d_v, x % problem.d_v);
+            for (int x = threadIdx.x; x < rows * problem.d_v; x += THREADS) {
+                O(i0 + x / problem.d_v, x % problem.d_v) = o_i(x / problem.d_v, x % problem.d_v);
+            }
             for (int r = threadIdx.x; r < rows; r += THREADS) l[i0 + r] = l_i[r], m[i0 + r] = m_i[r];
         }
     }

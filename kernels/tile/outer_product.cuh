@@ -67,7 +67,8 @@ template <int TX, int RUN, int N, class A> __device__ void write_columns(A to, c
     for (int n = 0; n < N; ++n) {
         const int column = first_column<TX, RUN>(tx, n / RUN) + n % RUN;
         for (int g = 0; g < 2; ++g) {
-            *(float4*)to.group(column, 2 * ty + g) = make_float4(c[4 * g][n], c[4 * g + 1][n], c[4 * g + 2][n], c[4 * g + 3][n]);
+            const int r = 4 * g;
+            *(float4*)to.group(column, 2 * ty + g) = make_float4(c[r][n], c[r + 1][n], c[r + 2][n], c[r + 3][n]);
         }
     }
 }

@@ -131,7 +131,9 @@ template <class T> struct Head {
 
     /// The score of a key that the mask lets row `i` see.
     __device__ float visible_score(float dot, int i, int j) const {
-        float s = isfinite(dot) ? scale * dot : (float)(scale * wide_dot(&q(i, 0), q.channel, &k(j, 0), k.channel, q.channels));
+        float s = isfinite(dot)
+            ? scale * dot
+            : (float)(scale * wide_dot(&q(i, 0), q.channel, &k(j, 0), k.channel, q.channels));
         if (softcap > 0.0f) s = softcap * tanhf(s / softcap);
         if (slope != 0.0f) s -= slope * fabsf((float)((long long)i + k.len - q.len - j));
         if (bias) {

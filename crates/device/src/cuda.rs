@@ -15,11 +15,10 @@ mod module;
 mod stream;
 mod tensor_map;
 
-pub use graph::Graph;
-pub use launch::{Arg, LaunchShape};
-pub use memory::Buffer;
-pub use module::{Image, Kernel, Module, Resources};
-pub use stream::{Event, Stream};
+pub(crate) use graph::Graph;
+pub(crate) use memory::Buffer;
+pub(crate) use module::{Kernel, Module};
+pub(crate) use stream::{Event, Stream};
 pub use tensor_map::{Swizzle, TensorMap, TensorMapElement, Tiling};
 
 use crate::DeviceError;

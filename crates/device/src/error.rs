@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Why something was not done on a device. All but [`Driver`](DeviceError::Driver) and [`Compile`](DeviceError::Compile) come
-/// before any work is done.
+/// Why something was not done on a device. All but [`Driver`](DeviceError::Driver), [`Simulated`](DeviceError::Simulated) and
+/// [`Compile`](DeviceError::Compile) come before any work is done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DeviceError {
     /// A part of CUDA is not on this machine, or not usable.
@@ -43,6 +43,12 @@ pub enum DeviceError {
         /// What the driver says about it; for PTX that it cannot assemble, the assembler's words.
         message: String,
     },
+    /// A simulated device cannot read PTX, or a kernel did on it what no kernel may do.
+    #[error("{report}")]
+    Simulated {
+        /// What is wrong and where, in some lines.
+        report: String,
+    },
     /// A kernel's source does not compile.
     #[error("{file}: does not compile: {log}")]
     Compile {
@@ -64,5 +70,20 @@ pub enum DeviceError {
 impl DeviceError {
     pub(crate) fn value(name: impl Into<String>, found: impl ToString, wanted: impl ToString) -> Self {
         DeviceError::Value { name: name.into(), found: found.to_string(), wanted: wanted.to_string() }
+    }
+
+    /// Two that belong together are of different devices.
+    pub(crate) fn other_device(what: &str, owner: &str) -> Self {
+        DeviceError::value(what, "one of another device", format!("one of the {owner}'s"))
+    }
+
+    /// A captured stream is asked for what must be done at once.
+    pub(crate) fn captured() -> Self {
+        DeviceError::value("stream", "one that is captured", "one that does its work")
+    }
+
+    /// A module has no kernel of that name.
+    pub(crate) fn unknown_kernel(name: &str) -> Self {
+        DeviceError::value("kernel", name, "one that the module has")
     }
 }

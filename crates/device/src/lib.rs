@@ -1,4 +1,4 @@
-//! One interface to a GPU: memory, modules, launches, streams, graphs, and how a kernel's source gets there.
+//! One interface to a GPU, or to a simulated one: memory, modules, launches, streams, graphs, and how a kernel's source gets there.
 //!
 //! A rung on the GPU should read as its algorithm, and what a driver wants of a program stand in one place. That place is here.
 //! [`Device`] is small and safe but for one call, the [launch](Kernel::launch) of a kernel, whose arguments nothing can check.
@@ -10,6 +10,11 @@
 //!   `flash-ladder` of the user's cache folder. Where NVRTC is missing, the [prebuilt] PTX does, which the driver compiles.
 //! - **Memory moves by calls that wait.** [`Buffer::read`] waits for all work of the device, so that no order of streams can be
 //!   wrong; nothing is copied while a kernel runs. Kernels on one stream run in order.
+//! - **A simulated GPU is a device too.** [`Device::simulated`] needs neither a GPU nor CUDA: it runs the PTX of kernels on the
+//!   CPU, one launch after another, and a launch that does what no kernel may do (a race, a wait for nobody, an address out of
+//!   range) is an [error](DeviceError::Simulated) with the line in the kernel's source. A [`Simulator`] draws the order in which
+//!   warps run, and counts what they do. It is right, not fast: it has no clock, no registers or caches to run out of, no
+//!   clusters and no tensor maps, and reads no machine code.
 //!
 //! It does not choose tiles or grids, plan a workspace, or pool memory: each rung does what its algorithm needs.
 //!
@@ -26,10 +31,12 @@
 //!     numbers.to_vec()
 //! }
 //!
-//! match device::cuda_devices() {
-//!     Ok(count) => println!("{count} devices"),
-//!     Err(missing) => println!("{missing}"),
-//! }
+//! let device = Device::cuda(0).unwrap_or_else(|missing| {
+//!     println!("{missing}");
+//!     Device::simulated()
+//! });
+//! println!("{}: {} bytes free", device.name(), device.memory_free()?);
+//! # Ok::<(), DeviceError>(())
 //! ```
 
 pub mod assembly;
@@ -38,17 +45,25 @@ mod cache;
 mod cuda;
 pub mod elf;
 mod error;
+mod launch;
+mod memory;
+mod module;
 pub mod nvrtc;
 pub mod occupancy;
 pub mod prebuilt;
+mod simulated;
+mod stream;
 mod variant;
 
 pub use attributes::Attributes;
-pub use cuda::{
-    Arg, Buffer, Event, Gpu, Graph, Image, Kernel, LaunchShape, Module, Resources, Stream, Swizzle, TensorMap,
-    TensorMapElement, Tiling,
-};
+pub use cuda::{Gpu, Swizzle, TensorMap, TensorMapElement, Tiling};
 pub use error::DeviceError;
+pub use launch::{Arg, LaunchShape};
+pub use memory::Buffer;
+pub use module::{Image, Kernel, Module, Resources};
+pub use ptx_sim::Counters;
+pub use simulated::Simulator;
+pub use stream::{Event, Graph, Stream};
 pub use variant::{Source, Variant, file, files};
 
 use bytemuck::NoUninit;
@@ -56,13 +71,15 @@ use nvrtc::Nvrtc;
 
 /// A device that runs kernels. A clone is the same device; any thread may use it.
 ///
-/// A simulated device, which runs the PTX on the CPU, will be a second arm. What belongs to a device becomes an enum over both
-/// arms then, as this is one: [`Buffer`], [`Stream`], [`Event`], [`Graph`], [`Module`] and [`Kernel`]. A [`TensorMap`] is bytes.
+/// What belongs to a device is an enum over both arms, as this is one: [`Buffer`], [`Stream`], [`Event`], [`Graph`], [`Module`]
+/// and [`Kernel`]. A [`TensorMap`] is bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Device {
     /// A GPU of NVIDIA.
     Cuda(Gpu),
+    /// A simulated GPU.
+    Simulated(Simulator),
 }
 
 /// How many devices CUDA shows, at least 1. Creates no context on any.
@@ -90,19 +107,25 @@ impl Device {
         Gpu::new(ordinal).map(Device::Cuda)
     }
 
-    fn gpu(&self) -> &Gpu {
-        let Device::Cuda(gpu) = self;
-        gpu
+    /// A new simulated device, with memory of its own.
+    pub fn simulated() -> Device {
+        Device::Simulated(Simulator::new())
     }
 
-    /// Its name, "NVIDIA H200".
+    /// Its name, "NVIDIA H200" or "simulated GPU".
     pub fn name(&self) -> &str {
-        self.gpu().name()
+        match self {
+            Device::Cuda(gpu) => gpu.name(),
+            Device::Simulated(simulator) => simulator.name(),
+        }
     }
 
     /// What it is.
     pub fn attributes(&self) -> &Attributes {
-        self.gpu().attributes()
+        match self {
+            Device::Cuda(gpu) => gpu.attributes(),
+            Device::Simulated(simulator) => simulator.attributes(),
+        }
     }
 
     /// Bytes of its memory that are free, for all programs that use it.
@@ -110,15 +133,21 @@ impl Device {
     /// # Errors
     /// The driver fails.
     pub fn memory_free(&self) -> Result<usize, DeviceError> {
-        self.gpu().memory_free()
+        match self {
+            Device::Cuda(gpu) => gpu.memory_free(),
+            Device::Simulated(simulator) => Ok(simulator.memory_free()),
+        }
     }
 
     /// Memory of that many bytes, none of them set; there may be none.
     ///
     /// # Errors
-    /// [`DeviceError::Memory`] if it is not to be had; the driver fails.
+    /// [`DeviceError::Memory`] if it is not to be had; a stream of this thread is captured; the driver fails.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.gpu().alloc(bytes)
+        match self {
+            Device::Cuda(gpu) => gpu.alloc(bytes).map(Buffer::Cuda),
+            Device::Simulated(simulator) => simulator.alloc(bytes).map(Buffer::Simulated),
+        }
     }
 
     /// Memory that holds these elements.
@@ -126,7 +155,9 @@ impl Device {
     /// # Errors
     /// As [`alloc`](Device::alloc).
     pub fn upload<T: NoUninit>(&self, data: &[T]) -> Result<Buffer, DeviceError> {
-        self.gpu().upload(data)
+        let buffer = self.alloc(size_of_val(data))?;
+        buffer.write(0, data)?;
+        Ok(buffer)
     }
 
     /// A new stream.
@@ -134,20 +165,28 @@ impl Device {
     /// # Errors
     /// The driver fails.
     pub fn stream(&self) -> Result<Stream, DeviceError> {
-        self.gpu().stream()
+        match self {
+            Device::Cuda(gpu) => gpu.stream().map(Stream::Cuda),
+            Device::Simulated(simulator) => Ok(Stream::Simulated(simulator.stream())),
+        }
     }
 
     /// Loads compiled kernels.
     ///
     /// # Errors
-    /// The image is broken, or not for this device; PTX does not assemble.
+    /// The image is broken, or not for this device; PTX does not assemble, or has what is not simulated; a stream of this
+    /// thread is captured.
     pub fn load(&self, image: &Image) -> Result<Module, DeviceError> {
-        self.gpu().load(image)
+        match self {
+            Device::Cuda(gpu) => gpu.load(image).map(Module::Cuda),
+            Device::Simulated(simulator) => simulator.load(image).map(Module::Simulated),
+        }
     }
 
     /// Loads a variant, compiled for this device by NVRTC, or from a cache on disk of what NVRTC made before; or else its
     /// prebuilt PTX. That is taken too where NVRTC is of a newer major version of CUDA than the driver, which could not load
-    /// what it makes; where it does not know the device; and where headers of CUDA that the variant includes are missing.
+    /// what it makes; where it does not know the device; and where headers of CUDA that the variant includes are missing. A
+    /// simulated device takes the prebuilt PTX, and what NVRTC makes where that is not there.
     ///
     /// # Errors
     /// The variant is not for this device; its source does not compile; there is neither NVRTC nor prebuilt PTX.
@@ -155,10 +194,9 @@ impl Device {
         let attributes = self.attributes();
         let arch = variant.arch_on(attributes.compute_capability)?;
         let source = variant.source()?;
-        let nvrtc = Nvrtc::find().and_then(|nvrtc| nvrtc.serves(&source, &arch, attributes.driver).map(|()| nvrtc));
-        let image = match nvrtc {
-            Ok(nvrtc) => Image::Cubin(cubin(nvrtc, &source, &arch)?),
-            Err(why) => Image::Ptx(prebuilt::ptx(variant).map_err(|error| neither(&error, &why))?.into()),
+        let image = match self {
+            Device::Cuda(_) => image_for_a_gpu(variant, &source, &arch, attributes.driver)?,
+            Device::Simulated(_) => Image::Ptx(ptx(variant, &source)?),
         };
         self.load(&image)
     }
@@ -166,9 +204,28 @@ impl Device {
     /// A tensor map, for a kernel's argument.
     ///
     /// # Errors
-    /// The device is older than Hopper; a length, stride or side is out of range.
+    /// The device is older than Hopper, or simulated; a length, stride or side is out of range.
     pub fn tensor_map(&self, tiling: &Tiling) -> Result<TensorMap, DeviceError> {
-        self.gpu().tensor_map(tiling)
+        match self {
+            Device::Cuda(gpu) => gpu.tensor_map(tiling),
+            Device::Simulated(_) => Err(DeviceError::value("device", "a simulated one", "a GPU, for tensor maps")),
+        }
+    }
+}
+
+fn image_for_a_gpu(variant: &Variant, source: &Source, arch: &str, driver: u32) -> Result<Image, DeviceError> {
+    match Nvrtc::find().and_then(|nvrtc| nvrtc.serves(source, arch, driver).map(|()| nvrtc)) {
+        Ok(nvrtc) => cubin(nvrtc, source, arch).map(Image::Cubin),
+        Err(why) => prebuilt::ptx(variant).map(|ptx| Image::Ptx(ptx.into())).map_err(|error| neither(&error, &why)),
+    }
+}
+
+/// The prebuilt PTX, or else NVRTC's.
+fn ptx(variant: &Variant, source: &Source) -> Result<String, DeviceError> {
+    match (prebuilt::ptx(variant), Nvrtc::find()) {
+        (Ok(ptx), _) => Ok(ptx.into()),
+        (Err(_), Ok(nvrtc)) => Ok(String::from_utf8_lossy(&nvrtc.ptx(source, variant.arch)?.code).into_owned()),
+        (Err(error), Err(why)) => Err(neither(&error, &why)),
     }
 }
 

@@ -136,12 +136,14 @@ impl Nvrtc {
         Err(DeviceError::Missing { what: "NVRTC", why })
     }
 
-    /// Compiles to PTX for a least architecture. The text has no path and no date in it: the same source gives the same bytes.
+    /// Compiles to PTX for a least architecture, with the lines of the source, whose files are called as [`Source`] calls them.
+    /// The text has no path and no date in it: the same source gives the same bytes.
     ///
     /// # Errors
     /// The source does not compile; it includes headers of CUDA, which are not there.
     pub fn ptx(&self, source: &Source, arch: &str) -> Result<Compiled, DeviceError> {
-        self.compile(source, ptx_options(arch), library::Kind::Ptx)
+        let compiled = self.compile(source, ptx_options(arch), library::Kind::Ptx)?;
+        Ok(Compiled { code: without_paths(&String::from_utf8_lossy(&compiled.code), source).into(), ..compiled })
     }
 
     /// Compiles to machine code for an architecture, with the lines of the source for a profiler.
@@ -171,12 +173,24 @@ impl Nvrtc {
 
 /// The options that decide what PTX is made; those of [folders and macros](Nvrtc::ptx) come beside them.
 pub(crate) fn ptx_options(arch: &str) -> Vec<String> {
-    vec!["--std=c++17".into(), format!("--gpu-architecture={}", arch.replace("sm_", "compute_"))]
+    vec!["--std=c++17".into(), format!("--gpu-architecture={}", arch.replace("sm_", "compute_")), "-lineinfo".into()]
 }
 
 /// The options that decide what cubin is made.
 pub(crate) fn cubin_options(arch: &str) -> Vec<String> {
     vec!["--std=c++17".into(), format!("--gpu-architecture={arch}"), "-lineinfo".into(), "--ptxas-options=-v".into()]
+}
+
+/// PTX whose `.file` lines have the names that a source gives its files, and of others the last part of the path.
+fn without_paths(ptx: &str, source: &Source) -> String {
+    let short = |line: &str| {
+        let (head, path) =
+            line.strip_suffix('"')?.split_once('"').filter(|(head, _)| head.trim().starts_with(".file"))?;
+        let mut names = source.headers.iter().map(|(name, _)| *name).chain([source.name]);
+        let own = names.find(|name| path.strip_suffix(name).is_some_and(|folder| folder.ends_with('/')));
+        Some(format!("{head}\"{}\"", own.or(path.rsplit('/').next())?))
+    };
+    ptx.lines().map(|line| short(line).unwrap_or(line.into()) + "\n").collect()
 }
 
 #[cfg(test)]
@@ -190,5 +204,15 @@ mod tests {
         assert!(missing.to_string().ends_with(wanted), "{missing}");
         let missing = Nvrtc::first(&[], "").err().map(|missing| missing.to_string());
         assert!(missing.is_some_and(|missing| missing.ends_with("brings it")));
+    }
+
+    #[test]
+    fn files_are_named_as_the_source_names_them_and_nothing_else_changes() {
+        let source = Source::new("a.cu", "#include \"tile/b.cuh\"", &[], |name| (name == "tile/b.cuh").then_some(""));
+        let ptx = "\t.file\t1 \"/home/me/a.cu\"\n.file 2 \"/home/me/tile/b.cuh\"\n.file 3 \"/usr/include/cuda_fp16.hpp\"\n\
+                   .file 4 \"/x/tile/not_b.cuh\"\n.pragma \"/home/me/a.cu\"\n.loc 1 2 3";
+        let wanted = "\t.file\t1 \"a.cu\"\n.file 2 \"tile/b.cuh\"\n.file 3 \"cuda_fp16.hpp\"\n\
+                      .file 4 \"not_b.cuh\"\n.pragma \"/home/me/a.cu\"\n.loc 1 2 3\n";
+        assert_eq!(without_paths(ptx, &source), wanted);
     }
 }

@@ -1,6 +1,10 @@
 //! What a launch did, counted.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// What a launch did. Sums of several launches are made with `+=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,4 +58,137 @@ pub struct Shared {
     pub passes: u64,
     /// Passes beyond those that requests of that size need at least: bank conflicts.
     pub conflicts: u64,
+}
+
+/// What global memory gives at least.
+const SECTOR: u64 = 32;
+const BANKS: u64 = 32;
+/// What a bank gives at a time.
+const BANK_BYTES: u64 = 4;
+
+impl Global {
+    /// Counts an instruction of a warp: its active lanes access 1 to 16 bytes each, at the address that stands under the lane.
+    pub(crate) fn count(&mut self, addresses: &[u64; 32], active: u32, bytes: u32) {
+        if active == 0 {
+            return;
+        }
+        let mut sectors = [0; 64];
+        let mut len = 0;
+        let mut sorted = true;
+        for address in lanes(active).map(|lane| addresses[lane]) {
+            let first = address / SECTOR;
+            let last = address.saturating_add(u64::from(bytes) - 1) / SECTOR;
+            for sector in [first, last] {
+                // Neighbours share sectors, and lanes mostly come in the order of their addresses.
+                if len == 0 || sectors[len - 1] != sector {
+                    sorted &= len == 0 || sectors[len - 1] < sector;
+                    sectors[len] = sector;
+                    len += 1;
+                }
+            }
+        }
+        let sectors = &mut sectors[..len];
+        if !sorted {
+            sectors.sort_unstable();
+        }
+        let distinct = 1 + sectors.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        self.bytes += u64::from(active.count_ones()) * u64::from(bytes);
+        self.sectors += distinct as u64;
+        self.requests += 1;
+    }
+}
+
+impl Shared {
+    /// Counts an instruction of a warp: its active lanes access 1, 2, 4, 8 or 16 bytes each, at the aligned address that
+    /// stands under the lane.
+    ///
+    /// Of 8 bytes a half of the warp is served at once, of 16 a quarter. Then each bank gives one word in a pass, to all
+    /// lanes that ask for it: passes are the most words that are asked of one bank. A part of the warp without an active
+    /// lane needs none.
+    pub(crate) fn count(&mut self, addresses: &[u64; 32], active: u32, bytes: u32) {
+        if active == 0 {
+            return;
+        }
+        let words = u64::from(bytes).div_ceil(BANK_BYTES);
+        let part = 32 / words as u32;
+        for first in (0..32).step_by(part as usize) {
+            let served = active & (u32::MAX >> (32 - part)) << first;
+            if served != 0 {
+                let passes = passes(addresses, served, words);
+                self.passes += passes;
+                self.conflicts += passes - 1;
+            }
+        }
+        self.bytes += u64::from(active.count_ones()) * u64::from(bytes);
+        self.requests += 1;
+    }
+}
+
+/// The most distinct words in one bank, of lanes that want so many words each: not more than 32 in all.
+fn passes(addresses: &[u64; 32], active: u32, words: u64) -> u64 {
+    let mut seen = [0; BANKS as usize];
+    let mut len = 0;
+    let mut in_bank = [0; BANKS as usize];
+    for first in lanes(active).map(|lane| addresses[lane] / BANK_BYTES) {
+        for word in first..first + words {
+            let bank = &mut in_bank[(word % BANKS) as usize];
+            if *bank == 0 || !seen[..len].contains(&word) {
+                *bank += 1;
+                seen[len] = word;
+                len += 1;
+            }
+        }
+    }
+    in_bank.into_iter().max().unwrap_or(0)
+}
+
+/// The numbers of the lanes in a mask.
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    let mut mask = mask;
+    std::iter::from_fn(move || {
+        let lane = mask.trailing_zeros() as usize;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            lane
+        })
+    })
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        for (instruction, count) in other.instructions {
+            *self.instructions.entry(instruction).or_default() += count;
+        }
+        self.flops += other.flops;
+        self.global_reads += other.global_reads;
+        self.global_writes += other.global_writes;
+        self.shared += other.shared;
+    }
+}
+
+impl AddAssign for Flops {
+    fn add_assign(&mut self, other: Self) {
+        self.f32 += other.f32;
+        self.f64 += other.f64;
+        self.f16 += other.f16;
+        self.tensor += other.tensor;
+        self.special += other.special;
+    }
+}
+
+impl AddAssign for Global {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.sectors += other.sectors;
+        self.requests += other.requests;
+    }
+}
+
+impl AddAssign for Shared {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.requests += other.requests;
+        self.passes += other.passes;
+        self.conflicts += other.conflicts;
+    }
 }

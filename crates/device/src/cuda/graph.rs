@@ -5,7 +5,7 @@ use super::{Gpu, Stream};
 use crate::DeviceError;
 use cudarc::driver::sys;
 
-/// What a stream was given in a [capture](Stream::capture), to be launched as one.
+/// What a stream was given in a [capture](Stream::capture).
 #[derive(Debug)]
 pub struct Graph {
     gpu: Gpu,
@@ -13,13 +13,8 @@ pub struct Graph {
 }
 
 impl Stream {
-    /// Records what `work` puts into the stream instead of doing it. Calls that wait for the device, allocate or free fail in
-    /// `work`, and spoil the capture. Kernels launched in it are bound by the safety of [`launch`](super::Kernel::launch) for as
-    /// long as the graph may be launched.
-    ///
-    /// # Errors
-    /// Those of `work`; the driver fails, as it does after a call that is not allowed in a capture.
-    pub fn capture<E: From<DeviceError>>(&self, work: impl FnOnce(&Stream) -> Result<(), E>) -> Result<Graph, E> {
+    /// See [`Stream::capture`](crate::Stream::capture).
+    pub(crate) fn capture<E: From<DeviceError>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
         self.gpu.bind()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         {
@@ -27,7 +22,7 @@ impl Stream {
             // SAFETY: the stream is live.
             unsafe { call!(cuStreamBeginCapture_v2(self.stream.0, mode)) }?;
         }
-        let done = work(self);
+        let done = work();
         // The capture ends whatever became of the work: the stream can be used again.
         let mut recorded = std::ptr::null_mut();
         // SAFETY: the driver writes one handle, or null.
@@ -45,14 +40,10 @@ impl Stream {
 }
 
 impl Graph {
-    /// Puts all of it into a stream. Not in a [capture](Stream::capture): what was recorded would outlive this graph, and with
-    /// it what keeps its kernels.
-    ///
-    /// # Errors
-    /// The stream is of another device, or captured; the driver fails.
-    pub fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
+    /// See [`Graph::launch`](crate::Graph::launch).
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
         if stream.gpu != self.gpu {
-            return Err(DeviceError::value("stream", "one of another device", "one of the graph's"));
+            return Err(DeviceError::other_device("stream", "graph"));
         }
         self.gpu.bind()?;
         let _turn = stream.turn();
@@ -60,7 +51,7 @@ impl Graph {
         // SAFETY: the stream is live, and the driver writes one number of 32 bits.
         unsafe { call!(cuStreamIsCapturing(stream.stream.0, (&raw mut status).cast())) }?;
         if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32 {
-            return Err(DeviceError::value("stream", "one that is captured", "one that does its work"));
+            return Err(DeviceError::captured());
         }
         // SAFETY: both are live, and of one context.
         unsafe { call!(cuGraphLaunch(self.graph.0, stream.stream.0)) }

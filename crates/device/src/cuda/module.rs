@@ -1,23 +1,13 @@
 //! Compiled kernels on the device.
 
+use super::Gpu;
 use super::driver::{self, Handle, call};
-use super::{Gpu, LaunchShape};
-use crate::{DeviceError, elf};
+use crate::{DeviceError, Image, LaunchShape, Resources, elf};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// What can be loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Image {
-    /// Machine code for one architecture, an ELF file.
-    Cubin(Vec<u8>),
-    /// PTX, which the driver compiles, and caches by itself.
-    Ptx(String),
-}
-
-/// Compiled kernels, loaded. A clone is the same module; it is unloaded when all clones and kernels of it are dropped, after
-/// the device's work.
+/// Compiled kernels, loaded.
 #[derive(Clone, Debug)]
 pub struct Module(Arc<Loaded>);
 
@@ -34,19 +24,6 @@ pub struct Kernel {
     pub(super) function: Handle<sys::CUfunc_st>,
     pub(super) name: String,
     resources: Resources,
-}
-
-/// What a kernel takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resources {
-    /// Registers of a thread.
-    pub registers: u32,
-    /// Static shared memory of a block, in bytes.
-    pub shared_bytes: u32,
-    /// Local memory of a thread, in bytes: spilled registers, and arrays that are indexed at run time.
-    pub local_bytes: u32,
-    /// Threads of a block, at most: what its launch bounds and its registers allow.
-    pub max_threads: u32,
 }
 
 /// Bytes for what the driver's assembler says about PTX.
@@ -102,12 +79,9 @@ fn with_log(error: DeviceError, log: &[u8]) -> DeviceError {
 }
 
 impl Module {
-    /// The kernel of that name, as `extern "C"` gives it.
-    ///
-    /// # Errors
-    /// The module has none of that name; the driver fails.
-    pub fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
-        let unknown = || DeviceError::value("kernel", name, "one that the module has");
+    /// See [`Module::kernel`](crate::Module::kernel).
+    pub(crate) fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
+        let unknown = || DeviceError::unknown_kernel(name);
         let c_name = CString::new(name).map_err(|_| unknown())?;
         self.gpu().bind()?;
         let mut function = std::ptr::null_mut();
@@ -140,18 +114,14 @@ impl Module {
 }
 
 impl Kernel {
-    /// What it takes, as the driver tells it for this device.
-    pub fn resources(&self) -> Resources {
+    /// See [`Kernel::resources`](crate::Kernel::resources).
+    pub(crate) fn resources(&self) -> Resources {
         self.resources
     }
 
-    /// Blocks of that many threads and bytes of dynamic shared memory that one multiprocessor holds at once, as the driver
-    /// tells it.
-    ///
-    /// # Errors
-    /// No such block can be [launched](Kernel::launch), and the error says why; the driver fails.
-    pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, DeviceError> {
-        let block = LaunchShape { grid: [1; 3], block: [threads, 1, 1], cluster: [1; 3], shared_bytes: dynamic_shared };
+    /// See [`Kernel::blocks_per_multiprocessor`](crate::Kernel::blocks_per_multiprocessor).
+    pub(crate) fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, DeviceError> {
+        let block = LaunchShape::of_a_block(threads, dynamic_shared);
         block.check(&self.name, self.module.gpu().attributes(), self.resources)?;
         self.allow_shared(dynamic_shared)?;
         let mut blocks = 0;

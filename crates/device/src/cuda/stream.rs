@@ -6,8 +6,7 @@ use crate::DeviceError;
 use cudarc::driver::sys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A queue of work: what is put into one runs in order, what is put into several may run at once. Dropped, it still finishes
-/// what it was given.
+/// A queue of work.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
@@ -35,21 +34,15 @@ impl Gpu {
 }
 
 impl Stream {
-    /// Waits until all that it was given is done.
-    ///
-    /// # Errors
-    /// The driver fails: what a kernel did wrong shows here.
-    pub fn synchronize(&self) -> Result<(), DeviceError> {
+    /// See [`Stream::synchronize`](crate::Stream::synchronize).
+    pub(crate) fn synchronize(&self) -> Result<(), DeviceError> {
         self.gpu.bind()?;
         // SAFETY: the stream is live.
         unsafe { call!(cuStreamSynchronize(self.stream.0)) }
     }
 
-    /// Marks the point that it has reached when all that it was given so far is done.
-    ///
-    /// # Errors
-    /// The driver fails.
-    pub fn record(&self) -> Result<Event, DeviceError> {
+    /// See [`Stream::record`](crate::Stream::record).
+    pub(crate) fn record(&self) -> Result<Event, DeviceError> {
         self.gpu.bind()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: the driver writes one handle. It is destroyed once, in `drop`.
@@ -60,11 +53,8 @@ impl Stream {
         Ok(event)
     }
 
-    /// Lets what it is given from now on wait for an event, of any stream.
-    ///
-    /// # Errors
-    /// The driver fails.
-    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+    /// See [`Stream::wait`](crate::Stream::wait).
+    pub(crate) fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         self.gpu.bind()?;
         // An event of a capture takes the stream into it.
         let _turn = self.turn();
@@ -79,12 +69,8 @@ impl Stream {
 }
 
 impl Event {
-    /// Waits for this event, and says how many milliseconds it came after an earlier one; the clock ticks every half
-    /// microsecond.
-    ///
-    /// # Errors
-    /// The driver fails: they are of two devices, or recorded in a capture; or over what a kernel did wrong.
-    pub fn elapsed_ms(&self, since: &Event) -> Result<f32, DeviceError> {
+    /// See [`Event::elapsed_ms`](crate::Event::elapsed_ms).
+    pub(crate) fn elapsed_ms(&self, since: &Event) -> Result<f32, DeviceError> {
         self.gpu.bind()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are live, and the driver writes one number.

@@ -57,6 +57,12 @@ pub struct Tiling<'a> {
     pub swizzle: Swizzle,
 }
 
+impl TensorMap {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(&self.0)
+    }
+}
+
 impl TensorMapElement {
     fn bytes(self) -> u32 {
         match self {

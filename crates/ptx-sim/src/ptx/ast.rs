@@ -82,10 +82,18 @@ pub(crate) struct Function {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Item {
     /// `.reg .b32 %r<5>;` is five registers `%r0` to `%r4`, `.reg .b32 x, y;` two items with no count.
-    Registers { ty: Type, name: String, count: Option<u32>, line: u32 },
+    Registers {
+        ty: Type,
+        name: String,
+        count: Option<u32>,
+        line: u32,
+    },
     /// `.shared`, `.local`, `.param`.
     Variable(Variable),
-    Label { name: String, line: u32 },
+    Label {
+        name: String,
+        line: u32,
+    },
     Instruction(Instruction),
     /// Braces: a scope of names.
     Block(Vec<Item>),

@@ -1,0 +1,138 @@
+//! Clocks against a list of events with an edge for each thing that one event is ordered after.
+
+use super::{Clock, Clocks, LANES};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+#[test]
+fn a_barrier_orders_what_came_before_it_and_not_what_comes_after() {
+    let mut clocks = Clocks::new(64);
+    let before = clocks.epoch(0);
+    assert!(!clocks.knows(32, 0, before));
+    clocks.synchronise(0..64);
+    assert!(clocks.knows(32, 0, before));
+    assert!(!clocks.knows(32, 0, clocks.epoch(0)));
+    assert!(clocks.knows(0, 0, clocks.epoch(0)));
+}
+
+#[test]
+fn a_barrier_of_one_warp_says_nothing_to_another() {
+    let mut clocks = Clocks::new(64);
+    let before = clocks.epoch(0);
+    clocks.synchronise(0..32);
+    assert!(clocks.knows(31, 0, before));
+    assert!(!clocks.knows(32, 0, before));
+}
+
+#[test]
+fn the_lowest_unknown_lane_is_found() {
+    let mut clocks = Clocks::new(96);
+    let epoch = clocks.epoch(1);
+    clocks.synchronise([0, 33, 34].into_iter());
+    assert_eq!(clocks.unknown(0, 1, 0b110, epoch), None);
+    assert_eq!(clocks.unknown(0, 1, 0b1_1110, epoch), Some(3));
+    assert_eq!(clocks.unknown(0, 1, 0b110, clocks.epoch(1)), Some(1));
+    assert_eq!(clocks.unknown(35, 1, 0b1000, clocks.epoch(1)), None);
+    assert_eq!(clocks.unknown(0, 1, 0, u32::MAX), None);
+}
+
+#[test]
+fn all_who_meet_share_one_clock() {
+    let mut clocks = Clocks::new(1000);
+    clocks.synchronise(0..1000);
+    let mut clock = Clock::default();
+    clocks.release(3, &mut clock);
+    (500..600).for_each(|thread| clocks.acquire(thread, &clock));
+    let distinct: HashSet<_> = clocks.known.iter().map(|known| known.as_ptr()).collect();
+    assert_eq!(distinct.len(), 2);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Access(usize),
+    Synchronise(Vec<usize>),
+    Release(usize, usize),
+    Acquire(usize, usize),
+}
+
+fn steps(threads: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..threads).prop_map(Step::Access),
+        2 => prop::sample::subsequence((0..threads).collect::<Vec<_>>(), 0..=threads).prop_map(Step::Synchronise),
+        1 => (0..threads.div_ceil(LANES)).prop_map(move |warp| {
+            Step::Synchronise((warp * LANES..threads.min((warp + 1) * LANES)).collect())
+        }),
+        2 => (0..threads, 0..3_usize).prop_map(|(thread, clock)| Step::Release(thread, clock)),
+        2 => (0..threads, 0..3_usize).prop_map(|(thread, clock)| Step::Acquire(thread, clock)),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// Events in the order in which they happened; an edge leads to each one that comes before.
+#[derive(Default)]
+struct Events {
+    before: Vec<Vec<usize>>,
+}
+
+impl Events {
+    fn add(&mut self, before: Vec<usize>) -> usize {
+        self.before.push(before);
+        self.before.len() - 1
+    }
+
+    /// All that comes before an event, itself included.
+    fn past(&self, event: usize) -> HashSet<usize> {
+        let mut past = HashSet::from([event]);
+        let mut ahead = vec![event];
+        while let Some(event) = ahead.pop() {
+            ahead.extend(self.before[event].iter().copied().filter(|&before| past.insert(before)));
+        }
+        past
+    }
+}
+
+proptest! {
+    /// In the end each thread knows an access exactly where a path of edges leads to it.
+    #[test]
+    fn a_thread_knows_what_happened_before(
+        (threads, steps) in prop::sample::select(vec![3, 33, 70]).prop_flat_map(|n| (Just(n), steps(n))),
+    ) {
+        let mut clocks = Clocks::new(threads);
+        let mut shared = vec![Clock::default(); 3];
+        let mut events = Events::default();
+        // The last event of each thread, what each clock was given, and the accesses with thread and epoch.
+        let mut last: Vec<usize> = (0..threads).map(|_| events.add(vec![])).collect();
+        let mut given: Vec<Vec<usize>> = vec![vec![]; 3];
+        let mut accesses = vec![];
+        for step in steps {
+            match step {
+                Step::Access(thread) => {
+                    last[thread] = events.add(vec![last[thread]]);
+                    accesses.push((last[thread], thread, clocks.epoch(thread / LANES)));
+                }
+                Step::Synchronise(threads) => {
+                    clocks.synchronise(threads.iter().copied());
+                    let meeting = events.add(threads.iter().map(|&thread| last[thread]).collect());
+                    threads.iter().for_each(|&thread| last[thread] = events.add(vec![meeting]));
+                }
+                Step::Release(thread, clock) => {
+                    clocks.release(thread, &mut shared[clock]);
+                    given[clock].push(last[thread]);
+                }
+                Step::Acquire(thread, clock) => {
+                    clocks.acquire(thread, &shared[clock]);
+                    let before = given[clock].iter().copied().chain([last[thread]]).collect();
+                    last[thread] = events.add(before);
+                }
+            }
+        }
+        for thread in 0..threads {
+            let past = events.past(last[thread]);
+            for &(event, other, epoch) in &accesses {
+                prop_assert_eq!(clocks.knows(thread, other, epoch), past.contains(&event), "{} of {}", thread, other);
+                let unknown = clocks.unknown(thread, other / LANES, 1 << (other % LANES), epoch);
+                prop_assert_eq!(unknown.is_none(), past.contains(&event));
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Loads, stores and atomics: bounds, alignment, initialisation and races of every lane's access, then the bytes.
+
+use super::Trouble;
+use super::block::Block;
+use crate::fault::FaultKind;
+use crate::lanes::{LANES, Lanes, Mask, Source, Target, lanes};
+use crate::lower::{LOCAL_WINDOW, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
+use crate::program::{Address, Atomic, Extend, Load, Store};
+use crate::ptx::Space;
+use crate::races::{By, Conflict, Kind, Races};
+
+/// Bytes of a lane's access, at most.
+pub(super) const MOST: usize = 16;
+
+/// The way in which an access touches memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    Read,
+    Write,
+    Atomic,
+}
+
+/// Where lanes access memory: a space, and an address in it.
+type Places = Lanes<(Space, u64)>;
+
+impl Block<'_, '_> {
+    pub(super) fn load(&mut self, warp: usize, load: &Load, active: Mask, by: By) -> Result<(), Trouble> {
+        let bytes = load.bytes as usize;
+        let all = bytes * load.to.len();
+        let places = self.places(warp, &load.address, active);
+        self.count(&places, active, all, Touch::Read);
+        let touch = if load.strong { Touch::Atomic } else { Touch::Read };
+        for lane in lanes(active) {
+            let (space, address) = places[lane];
+            let mut data = [0; MOST];
+            self.read(warp, lane, space, address, &mut data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+            for (target, element) in load.to.iter().zip(data.chunks_exact(bytes)) {
+                self.warps[warp].registers.put_lane(*target, lane, number(element, load.extend));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, warp: usize, store: &Store, active: Mask, by: By) -> Result<(), Trouble> {
+        let bytes = store.bytes as usize;
+        let all = bytes * store.from.len();
+        let places = self.places(warp, &store.address, active);
+        self.count(&places, active, all, Touch::Write);
+        let touch = if store.strong { Touch::Atomic } else { Touch::Write };
+        for lane in lanes(active) {
+            let (space, address) = places[lane];
+            let mut data = [0; MOST];
+            for (source, element) in store.from.iter().zip(data.chunks_exact_mut(bytes)) {
+                let bits = self.warps[warp].registers.lane(*source, lane).to_le_bytes();
+                element.copy_from_slice(&bits[..bytes]);
+            }
+            self.write(warp, lane, space, address, &data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn atomic(&mut self, warp: usize, atomic: &Atomic, active: Mask, by: By) -> Result<(), Trouble> {
+        let bytes = atomic.bytes as usize;
+        let places = self.places(warp, &atomic.address, active);
+        self.count(&places, active, bytes, Touch::Write);
+        for lane in lanes(active) {
+            let (space, address) = places[lane];
+            let mut data = [0; MOST];
+            let read = self.read(warp, lane, space, address, &mut data[..bytes], Touch::Atomic, by);
+            read.map_err(|trouble| trouble.lane(lane))?;
+            let registers = &mut self.warps[warp].registers;
+            let old = number(&data[..bytes], Extend::Zero);
+            let operands = atomic.operands.map(|operand| registers.lane(operand, lane));
+            let new = (atomic.update)(old, operands).to_le_bytes();
+            if let Some(target) = atomic.to {
+                registers.put_lane(target, lane, old);
+            }
+            let written = self.write(warp, lane, space, address, &new[..bytes], Touch::Atomic, by);
+            written.map_err(|trouble| trouble.lane(lane))?;
+        }
+        Ok(())
+    }
+
+    /// Where each lane's access goes.
+    pub(super) fn places(&self, warp: usize, address: &Address, active: Mask) -> Places {
+        let base: Lanes<u64> = self.warps[warp].registers.get(address.base);
+        let narrow = matches!(address.base, Source::Register(Target::Narrow(_)));
+        let mut places = [(Space::Global, 0); LANES];
+        for lane in lanes(active) {
+            let at = base[lane].wrapping_add_signed(address.offset);
+            let at = if narrow { at & u64::from(u32::MAX) } else { at };
+            places[lane] = match address.space {
+                Some(space) => (space, at),
+                None => match at >> 56 << 56 {
+                    SHARED_WINDOW => (Space::Shared, at - SHARED_WINDOW),
+                    LOCAL_WINDOW => (Space::Local, at - LOCAL_WINDOW),
+                    PARAM_WINDOW => (Space::Param, at - PARAM_WINDOW),
+                    _ => (Space::Global, at),
+                },
+            };
+        }
+        places
+    }
+
+    /// Counts a request of a warp.
+    fn count(&mut self, places: &Places, active: Mask, bytes: usize, touch: Touch) {
+        let addresses = places.map(|(_, address)| address);
+        let of = |space| lanes(active).filter(|lane| places[*lane].0 == space).fold(0, |mask, lane| mask | 1 << lane);
+        let counters = &mut self.grid.counters;
+        counters.shared.count(&addresses, of(Space::Shared), bytes as u32);
+        let global = if touch == Touch::Read { &mut counters.global_reads } else { &mut counters.global_writes };
+        global.count(&addresses, of(Space::Global), bytes as u32);
+    }
+
+    /// One lane reads.
+    #[allow(clippy::too_many_arguments)]
+    fn read(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        space: Space,
+        address: u64,
+        to: &mut [u8],
+        touch: Touch,
+        by: By,
+    ) -> Result<(), Trouble> {
+        aligned(address, to.len())?;
+        let bytes = to.len() as u32;
+        match space {
+            Space::Shared => {
+                let at = self.shared_at(address, bytes)?;
+                touch.note(&mut self.shared_races, address, bytes, &by, lane, false, &self.clocks)?;
+                self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
+            }
+            Space::Global | Space::Const => {
+                let (data, at) =
+                    self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
+                data.read(at, to).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))?;
+                let races = &mut self.grid.races;
+                touch.note(races, address, bytes, &by, lane, false, &self.clocks).map_err(Trouble::from)
+            }
+            Space::Param if address < OWN_PARAMS => {
+                let end = (address as usize).saturating_add(to.len());
+                let found = "parameters end before";
+                let from = self.grid.params.get(address as usize..end).ok_or_else(|| outside(address, bytes, found))?;
+                to.copy_from_slice(from);
+                Ok(())
+            }
+            Space::Local | Space::Param => {
+                let at = self.local_at(warp, lane, address % OWN_PARAMS, bytes)?;
+                self.local.read(at, to).map_err(|_| uninitialised("local", address % OWN_PARAMS))
+            }
+        }
+    }
+
+    /// One lane writes.
+    #[allow(clippy::too_many_arguments)]
+    fn write(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        space: Space,
+        address: u64,
+        from: &[u8],
+        touch: Touch,
+        by: By,
+    ) -> Result<(), Trouble> {
+        aligned(address, from.len())?;
+        let bytes = from.len() as u32;
+        match space {
+            Space::Shared => {
+                let at = self.shared_at(address, bytes)?;
+                let same = self.shared.raw(at, from.len()) == from;
+                touch.note(&mut self.shared_races, address, bytes, &by, lane, same, &self.clocks)?;
+                self.shared.write(at, from);
+                Ok(())
+            }
+            Space::Global => {
+                let (data, at) =
+                    self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
+                let same = data.raw(at, from.len()) == from;
+                touch.note(&mut self.grid.races, address, bytes, &by, lane, same, &self.clocks)?;
+                data.write(at, from);
+                Ok(())
+            }
+            Space::Param if address < OWN_PARAMS => {
+                Err(outside(address, bytes, "parameters of the kernel, which are not written"))
+            }
+            Space::Const => Err(outside(address, bytes, "constant memory, which is not written")),
+            Space::Local | Space::Param => {
+                let at = self.local_at(warp, lane, address % OWN_PARAMS, bytes)?;
+                self.local.write(at, from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where an access to shared memory is.
+    pub(super) fn shared_at(&self, address: u64, bytes: u32) -> Result<usize, Trouble> {
+        let len = self.shared.len();
+        let found = || format!("the shared memory of the block, which has {len} bytes");
+        inside(address, bytes, len).ok_or_else(|| outside(address, bytes, found()))
+    }
+
+    fn local_at(&self, warp: usize, lane: usize, address: u64, bytes: u32) -> Result<usize, Trouble> {
+        let len = self.grid.program.local_bytes as usize;
+        let found = || format!("the local memory of the thread, which has {len} bytes");
+        let at = inside(address, bytes, len).ok_or_else(|| outside(address, bytes, found()))?;
+        Ok((warp * LANES + lane) * len + at)
+    }
+}
+
+impl Touch {
+    #[allow(clippy::too_many_arguments)]
+    fn note(
+        self,
+        races: &mut Races,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: usize,
+        same: bool,
+        clocks: &crate::clock::Clocks,
+    ) -> Result<(), Conflict> {
+        match self {
+            Touch::Read => races.read(address, bytes, by, lane as u8, clocks),
+            Touch::Write => races.write(address, bytes, by, lane as u8, same, clocks),
+            Touch::Atomic => races.atomic(address, bytes, by, lane as u8, clocks),
+        }
+    }
+}
+
+impl From<Conflict> for Trouble {
+    fn from(conflict: Conflict) -> Self {
+        let in_flight = matches!(conflict.kind, Kind::CopyTo | Kind::CopyFrom);
+        let (kind, what) = if in_flight {
+            (FaultKind::InFlight, "is in use by a copy that was not waited for")
+        } else {
+            (FaultKind::Race, "is accessed twice, and nothing orders the two")
+        };
+        let what = format!("the byte at {:#x} {what}", conflict.address);
+        Trouble { earlier: Some(conflict), ..Trouble::new(kind, what) }
+    }
+}
+
+/// The bits of an element of memory, in a register.
+fn number(element: &[u8], extend: Extend) -> u64 {
+    let mut bits = [0; 8];
+    bits[..element.len()].copy_from_slice(element);
+    let bits = u64::from_le_bytes(bits);
+    let unused = 64 - 8 * element.len() as u32;
+    match extend {
+        Extend::Zero => bits,
+        Extend::Sign => ((bits << unused) as i64 >> unused) as u64,
+    }
+}
+
+pub(super) fn aligned(address: u64, bytes: usize) -> Result<(), Trouble> {
+    if address.is_multiple_of(bytes as u64) {
+        return Ok(());
+    }
+    let what = format!("found address {address:#x}, wanted a multiple of {bytes}");
+    Err(Trouble::new(FaultKind::Misaligned, what))
+}
+
+fn inside(address: u64, bytes: u32, len: usize) -> Option<usize> {
+    let at = usize::try_from(address).ok()?;
+    (at.checked_add(bytes as usize)? <= len).then_some(at)
+}
+
+pub(super) fn outside(address: u64, bytes: u32, found: impl std::fmt::Display) -> Trouble {
+    Trouble::new(FaultKind::OutOfBounds, format!("{bytes} bytes at {address:#x}: found {found}"))
+}
+
+pub(super) fn uninitialised(memory: &str, address: u64) -> Trouble {
+    Trouble::new(FaultKind::Uninitialised, format!("the byte of {memory} memory at {address:#x} was never written"))
+}

@@ -1,0 +1,263 @@
+//! A block of threads: its warps, their memory, and whose turn it is.
+
+use super::barriers::Barriers;
+use super::copies::Copy;
+use super::schedule::Draw;
+use super::warp::{Waits, Warp};
+use super::{Grid, Trouble};
+use crate::clock::Clocks;
+use crate::fault::{Fault, FaultKind, Site, SourceLine};
+use crate::lanes::{LANES, Mask, lanes};
+use crate::memory::Bytes;
+use crate::program::{Action, Step};
+use crate::races::{By, Races};
+
+/// Copies that may land between two turns: on average every so many turns one does.
+const LANDS: u32 = 2;
+
+pub(super) struct Block<'g, 'a> {
+    pub(super) grid: &'g mut Grid<'a>,
+    pub(super) at: [u32; 3],
+    pub(super) number: u32,
+    pub(super) draw: Draw,
+    pub(super) warps: Vec<Warp>,
+    pub(super) shared: Bytes,
+    pub(super) shared_races: Races,
+    /// Local memory, a thread's after another's.
+    pub(super) local: Bytes,
+    pub(super) clocks: Clocks,
+    pub(super) barriers: Barriers,
+    pub(super) copies: Vec<Copy>,
+    /// Instructions so far.
+    pub(super) time: u64,
+}
+
+impl<'g, 'a> Block<'g, 'a> {
+    pub(super) fn new(grid: &'g mut Grid<'a>, at: [u32; 3], number: u64, draw: Draw) -> Self {
+        let (program, shape) = (grid.program, grid.shape);
+        let threads = shape.block.iter().product::<u32>() as usize;
+        Block {
+            at,
+            number: number as u32,
+            draw,
+            warps: (0..threads.div_ceil(LANES)).map(|warp| Warp::new(program, shape, at, warp)).collect(),
+            shared: Bytes::new((program.shared_bytes + shape.shared_bytes) as usize),
+            shared_races: Races::new(),
+            local: Bytes::new(threads * program.local_bytes as usize),
+            clocks: Clocks::new(threads),
+            barriers: Barriers::default(),
+            copies: Vec::new(),
+            time: 0,
+            grid,
+        }
+    }
+
+    /// Gives warps turns until all have exited.
+    pub(super) fn run(mut self) -> Result<(), Box<Fault>> {
+        let mut ready: Vec<usize> = Vec::new();
+        loop {
+            ready.clear();
+            ready.extend((0..self.warps.len()).filter(|warp| self.is_ready(*warp)));
+            if ready.is_empty() {
+                break;
+            }
+            let warp = ready[self.draw.one_of(ready.len())];
+            for _ in 0..self.draw.turn() {
+                let Some(place) = self.warps[warp].next(&mut self.draw) else { break };
+                self.step(warp, place)?;
+            }
+            while !self.copies.is_empty() && self.draw.once_in(LANDS) {
+                self.land_one();
+            }
+        }
+        if self.warps.iter().any(|warp| warp.live != 0) { Err(self.stuck()) } else { Ok(()) }
+    }
+
+    fn is_ready(&self, warp: usize) -> bool {
+        self.warps[warp].groups.iter().any(|group| group.waits == Waits::Nothing)
+    }
+
+    /// One instruction of a group of a warp.
+    fn step(&mut self, warp: usize, place: usize) -> Result<(), Box<Fault>> {
+        let program = self.grid.program;
+        let group = self.warps[warp].groups[place];
+        let step = &program.steps[group.step as usize];
+        if self.grid.steps_left == 0 {
+            let trouble =
+                Trouble::new(FaultKind::StepLimit, "more instructions than the launch allows: it may never end");
+            return Err(self.fault(warp, group.step, trouble));
+        }
+        self.grid.steps_left -= 1;
+        self.time += 1;
+        let active = match step.guard {
+            None => group.lanes,
+            Some(guard) => group.lanes & self.warps[warp].registers.holds(guard),
+        };
+        self.take(warp, place, step, active).map_err(|trouble| self.fault(warp, group.step, trouble))
+    }
+
+    fn take(&mut self, warp: usize, place: usize, step: &Step, active: Mask) -> Result<(), Trouble> {
+        let group = self.warps[warp].groups[place];
+        let (here, next) = (group.step, group.step + 1);
+        let met = match step.members {
+            Some(members) if active != 0 => match self.met(warp, place, members, active)? {
+                Some(met) => met,
+                None => return Ok(()),
+            },
+            _ => active,
+        };
+        if let Action::Barrier(barrier) = &step.action
+            && active != 0
+        {
+            return self.barrier(warp, place, barrier, active);
+        }
+        self.grid.count_step(here, met);
+        // Those whose guard says no go on.
+        let rest = group.lanes & !active;
+        match &step.action {
+            _ if met == 0 => {}
+            Action::Branch { target } => {
+                self.warps[warp].go(place, active, *target);
+                self.go_on(warp, rest, next);
+                return Ok(());
+            }
+            Action::Exit => {
+                self.warps[warp].exit(place, active);
+                self.go_on(warp, rest, next);
+                self.complete_barriers();
+                return Ok(());
+            }
+            Action::Compute(compute) => compute(&mut self.warps[warp].registers, met),
+            action => self.act(warp, action, here, met)?,
+        }
+        self.warps[warp].go(place, met | rest, next);
+        Ok(())
+    }
+
+    /// Moves lanes, if there are any, that may not be where they were among the groups.
+    fn go_on(&mut self, warp: usize, lanes: Mask, step: u32) {
+        if lanes != 0 {
+            let place = self.place_of(warp, lanes);
+            self.warps[warp].go(place, lanes, step);
+        }
+    }
+
+    /// What an instruction does beyond registers.
+    fn act(&mut self, warp: usize, action: &Action, step: u32, active: Mask) -> Result<(), Trouble> {
+        let by = By { block: self.number, warp: warp as u16, pc: step, epoch: self.clocks.epoch(warp) };
+        match action {
+            Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
+            Action::Load(load) => self.load(warp, load, active, by)?,
+            Action::Store(store) => self.store(warp, store, active, by)?,
+            Action::Atomic(atomic) => self.atomic(warp, atomic, active, by)?,
+            Action::Copy(copy) => self.begin_copies(warp, copy, active, by)?,
+            Action::CommitCopies => lanes(active).for_each(|lane| self.warps[warp].copy_group[lane] += 1),
+            Action::WaitCopies(left) => self.wait_for_copies(warp, *left, active, by)?,
+            Action::LoadMatrix(matrix) => self.load_matrix(warp, matrix, by)?,
+            Action::StoreMatrix(matrix) => self.store_matrix(warp, matrix, by)?,
+            Action::Clock(target) => {
+                let time = self.time;
+                self.warps[warp].registers.put(*target, active, [time; LANES]);
+            }
+            Action::Trap => return Err(Trouble::new(FaultKind::Trap, "the kernel stopped itself")),
+            Action::Nothing => {}
+            Action::Compute(_) | Action::Branch { .. } | Action::Exit | Action::Barrier(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The lanes of a group that meet at a `.sync` instruction, once all that its mask names are there; until then, the group
+    /// waits and there are none.
+    fn met(
+        &mut self,
+        warp: usize,
+        place: usize,
+        members: crate::lanes::Source,
+        active: Mask,
+    ) -> Result<Option<Mask>, Trouble> {
+        let here = &mut self.warps[warp];
+        let first = active.trailing_zeros() as usize;
+        let mask = here.registers.lane(members, first) as Mask;
+        if mask >> first & 1 == 0 {
+            let what = format!("the mask {mask:#010x} does not name the lane itself");
+            return Err(Trouble::new(FaultKind::Divergence, what).lane(first));
+        }
+        let wanted = mask & here.live;
+        if wanted & !active != 0 {
+            here.groups[place].waits = Waits::Lanes;
+            // Those whose guard says no go on alone.
+            let others = here.groups[place].lanes & !active;
+            if others != 0 {
+                let next = here.groups[place].step + 1;
+                here.go(place, others, next);
+            }
+            return Ok(None);
+        }
+        if let Some(other) = lanes(wanted).find(|lane| here.registers.lane(members, *lane) as Mask != mask) {
+            let what = format!("lanes that meet name different masks: lane {first} has {mask:#010x}");
+            return Err(Trouble::new(FaultKind::Divergence, what).lane(other));
+        }
+        Ok(Some(wanted))
+    }
+
+    /// The group that has these lanes.
+    pub(super) fn place_of(&self, warp: usize, lanes: Mask) -> usize {
+        self.warps[warp].groups.iter().position(|group| group.lanes & lanes != 0).unwrap_or(0)
+    }
+
+    /// A fault at a step of a warp.
+    pub(super) fn fault(&self, warp: usize, step: u32, trouble: Trouble) -> Box<Fault> {
+        let Trouble { kind, what, lane, earlier } = trouble;
+        let earlier = earlier.map(|earlier| {
+            let [x, y, _] = self.grid.shape.grid.map(u64::from);
+            let number = u64::from(earlier.block);
+            let block = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);
+            let site = self.site(block, earlier.warp.into(), earlier.pc, Some(earlier.lane.into()));
+            (format!("with the {}", earlier.kind.noun()), site)
+        });
+        let at = Some(self.site(self.at, warp as u32, step, lane.map(|lane| lane as u32)));
+        Box::new(Fault { kind, kernel: self.grid.program.name.clone(), what, at, earlier, others: Vec::new() })
+    }
+
+    fn site(&self, block: [u32; 3], warp: u32, step: u32, lane: Option<u32>) -> Site {
+        let program = self.grid.program;
+        let step = &program.steps[step as usize];
+        let file = |number: u32| {
+            let known = program.files.iter().find(|(known, _)| *known == number);
+            known.map_or_else(|| format!("file {number}"), |(_, name)| name.clone())
+        };
+        let source = step.loc.map(|loc| SourceLine {
+            file: file(loc.file),
+            line: loc.line,
+            called_at: loc.inlined_at.map(|(number, line)| (file(number), line)),
+        });
+        let instruction = program.mnemonics[step.mnemonic as usize].clone();
+        Site { source, ptx_line: step.line, instruction, block, warp, lane }
+    }
+
+    /// Nothing goes on: which lanes wait for what.
+    fn stuck(&self) -> Box<Fault> {
+        let waiting = |warp: usize| self.warps[warp].groups.iter().map(move |group| (warp, group));
+        let all = (0..self.warps.len()).flat_map(waiting);
+        let others: Vec<String> = all
+            .clone()
+            .map(|(warp, group)| {
+                let site = self.site(self.at, warp as u32, group.step, None);
+                let waits = match group.waits {
+                    Waits::Barrier(id) => self.barriers.told(id, &self.warps),
+                    _ => "other lanes of their warp".into(),
+                };
+                format!("lanes {:#010x} wait for {waits} at {site}", group.lanes)
+            })
+            .collect();
+        let apart = all.clone().find(|(_, group)| group.waits == Waits::Lanes);
+        let (kind, what) = match apart {
+            Some(_) => (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come"),
+            None => (FaultKind::Deadlock, "warps wait for warps that do not come"),
+        };
+        let at = apart.or_else(|| all.clone().next());
+        let at = at.map(|(warp, group)| self.site(self.at, warp as u32, group.step, None));
+        let kernel = self.grid.program.name.clone();
+        Box::new(Fault { kind, kernel, what: what.into(), at, earlier: None, others })
+    }
+}

@@ -1,0 +1,56 @@
+//! What a seed decides.
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+/// Blocks of a grid whose order is drawn, at most; those of larger grids run in order.
+const MOST_DRAWN: u64 = 1 << 20;
+
+/// The order of a grid's blocks.
+pub(super) fn order(blocks: u64, seed: u64) -> Box<dyn Iterator<Item = u64>> {
+    if seed == 0 || blocks > MOST_DRAWN {
+        return Box::new(0..blocks);
+    }
+    let mut order: Vec<u64> = (0..blocks).collect();
+    order.shuffle(&mut StdRng::seed_from_u64(seed));
+    Box::new(order.into_iter())
+}
+
+/// What is drawn for a block.
+pub(super) struct Draw {
+    /// `None` for seed 0, which draws nothing.
+    random: Option<StdRng>,
+    /// Instructions of a turn, at most.
+    longest: u32,
+}
+
+impl Draw {
+    pub(super) fn new(seed: u64, block: u64) -> Self {
+        let mut random = (seed != 0).then(|| StdRng::seed_from_u64(seed ^ block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        // From turns of one instruction to turns that few warps interrupt: faults hide at different lengths.
+        let longest = random.as_mut().map_or(u32::MAX, |random| 1 << random.random_range(0..12));
+        Draw { random, longest }
+    }
+
+    /// One of these.
+    pub(super) fn one_of(&mut self, count: usize) -> usize {
+        match &mut self.random {
+            Some(random) if count > 1 => random.random_range(0..count),
+            _ => 0,
+        }
+    }
+
+    /// Instructions of a turn.
+    pub(super) fn turn(&mut self) -> u32 {
+        match &mut self.random {
+            Some(random) => random.random_range(1..=self.longest),
+            None => self.longest,
+        }
+    }
+
+    /// Whether something happens that happens once in so many times.
+    pub(super) fn once_in(&mut self, times: u32) -> bool {
+        self.random.as_mut().is_some_and(|random| random.random_range(0..times) == 0)
+    }
+}

@@ -1,0 +1,234 @@
+//! Makes a program of a kernel's tree: names become slots, calls are expanded in place, opcodes become closures over slots.
+//!
+//! A call is expanded so that a program counter says all about where a lane is. Functions that call themselves are refused.
+//! An opcode, a modifier or an operand that is not known is an error with the line: nothing is ignored that could matter.
+
+mod bits;
+mod control;
+mod convert;
+mod float;
+mod half;
+mod integer;
+mod layout;
+mod matrix;
+mod memory;
+mod modifiers;
+mod moves;
+mod operands;
+mod scope;
+mod warp;
+
+pub(crate) use layout::OWN_PARAMS;
+pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+
+use crate::PtxError;
+use crate::lanes::{Condition, Mask, Registers, Source};
+use crate::program::{Action, Program, Step, Unit, Work};
+use crate::ptx::{self, Function, Instruction, Item};
+use layout::Layout;
+use modifiers::Modifiers;
+use scope::Scopes;
+use std::collections::HashMap;
+
+/// Steps of a program, at most: expanded calls can be many.
+const MOST_STEPS: usize = 1 << 20;
+
+/// Calls within calls, at most.
+const DEEPEST_CALL: usize = 32;
+
+/// Where a module's variables lie in global memory.
+pub(crate) type Addresses = HashMap<String, u64>;
+
+type Result<T> = std::result::Result<T, PtxError>;
+
+/// Makes a program of an entry of a module.
+pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses) -> Result<Program> {
+    let layout = Layout::new(module, entry)?;
+    let mut lowering = Lowering {
+        module,
+        scopes: Scopes::new(module, globals, &layout),
+        layout,
+        steps: Vec::new(),
+        branches: Vec::new(),
+        mnemonics: HashMap::new(),
+        calls: Vec::new(),
+        line: entry.line,
+    };
+    lowering.entry(entry)
+}
+
+struct Lowering<'a> {
+    module: &'a ptx::Module,
+    scopes: Scopes<'a>,
+    layout: Layout,
+    steps: Vec<Step>,
+    /// Steps that branch, and the labels that they go to.
+    branches: Vec<(usize, scope::Label)>,
+    mnemonics: HashMap<String, u32>,
+    /// The functions that are being expanded, and the label behind each.
+    calls: Vec<(&'a str, scope::Label)>,
+    line: u32,
+}
+
+/// What is made of an instruction, before it has its place.
+struct Lowered {
+    action: Action,
+    members: Option<Source>,
+    work: Work,
+}
+
+impl From<Action> for Lowered {
+    fn from(action: Action) -> Self {
+        Lowered { action, members: None, work: Work { unit: Unit::None, operations: 0 } }
+    }
+}
+
+impl Lowered {
+    fn compute(compute: impl Fn(&mut Registers, Mask) + Send + Sync + 'static) -> Self {
+        Action::Compute(Box::new(compute)).into()
+    }
+
+    fn work(self, unit: Unit, operations: u32) -> Self {
+        Lowered { work: Work { unit, operations }, ..self }
+    }
+
+    fn members(self, members: Source) -> Self {
+        Lowered { members: Some(members), ..self }
+    }
+}
+
+impl<'a> Lowering<'a> {
+    fn entry(mut self, entry: &'a Function) -> Result<Program> {
+        let mut params = (Vec::new(), Vec::new());
+        for param in &entry.params {
+            let offset = self.layout.param(param)?;
+            self.scopes.variable(&param.name, ptx::Space::Param, offset.into());
+            params.0.push(param.bytes as u32);
+            params.1.push(offset);
+        }
+        self.items(&entry.body)?;
+        self.push(Action::Exit.into(), None, "exit", None)?;
+        for (step, label) in std::mem::take(&mut self.branches) {
+            let Action::Branch { target } = &mut self.steps[step].action else { continue };
+            *target =
+                self.scopes.place(label).ok_or_else(|| PtxError::new(entry.line, "found a label without a place"))?;
+        }
+        let mut mnemonics = vec![String::new(); self.mnemonics.len()];
+        for (name, place) in self.mnemonics {
+            mnemonics[place as usize] = name;
+        }
+        let counts = self.scopes.counts();
+        Ok(Program {
+            name: entry.name.clone(),
+            steps: self.steps,
+            mnemonics,
+            narrow: counts.narrow,
+            wide: counts.wide,
+            predicates: counts.predicates,
+            specials: self.scopes.specials(),
+            param_sizes: params.0,
+            param_offsets: params.1,
+            shared_bytes: self.layout.shared_bytes(),
+            local_bytes: self.layout.local_bytes(),
+            max_threads: entry.max_threads,
+            files: self.module.files.clone(),
+        })
+    }
+
+    /// A body or a block in braces, whose names end with it.
+    fn items(&mut self, items: &'a [Item]) -> Result<()> {
+        self.scopes.enter();
+        for item in items {
+            if let Item::Label { name, .. } = item {
+                self.scopes.label(name);
+            }
+        }
+        for item in items {
+            match item {
+                Item::Registers { ty, name, count, .. } => self.scopes.registers(*ty, name, *count),
+                Item::Variable(variable) => {
+                    self.line = variable.line;
+                    let address = self.layout.variable(variable)?;
+                    self.scopes.variable(&variable.name, variable.space, address);
+                }
+                Item::Label { name, line } => {
+                    let here = self.steps.len() as u32;
+                    self.scopes.place_label(name, here).ok_or_else(|| {
+                        PtxError::new(*line, format!("label {name}: found twice in one scope, wanted once"))
+                    })?;
+                }
+                Item::Block(items) => self.items(items)?,
+                Item::Instruction(instruction) => self.instruction(instruction)?,
+            }
+        }
+        self.scopes.leave();
+        Ok(())
+    }
+
+    fn instruction(&mut self, i: &'a Instruction) -> Result<()> {
+        self.line = i.line;
+        let guard = match &i.guard {
+            None => None,
+            Some(guard) => {
+                let register = self.predicate(&guard.register)?;
+                Some(Condition { register, negated: guard.negated })
+            }
+        };
+        if i.opcode == "call" {
+            return self.call(i, guard);
+        }
+        let mut modifiers = Modifiers::new(i);
+        let lowered = self.lowered(i, &mut modifiers)?;
+        modifiers.finish()?;
+        self.push(lowered, guard, &i.to_string(), i.loc)
+    }
+
+    /// What an instruction does, by its opcode. The families are those of chapter 9.
+    fn lowered(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        match i.opcode.as_str() {
+            "add" | "sub" | "mul" | "mad" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "fma" | "addc" | "subc"
+            | "madc" | "sad" | "dp4a" => self.arithmetic(i, m),
+            "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "testp" | "copysign" => {
+                self.function(i, m)
+            }
+            "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "popc" | "clz" | "brev"
+            | "bfind" | "bfe" | "bfi" | "prmt" => self.bits(i, m),
+            "setp" | "set" | "selp" | "slct" => self.comparison(i, m),
+            "mov" | "cvta" | "isspacep" => self.moving(i, m),
+            "cvt" => self.conversion(i, m),
+            "ld" | "ldu" | "st" | "atom" | "red" | "cp" | "ldmatrix" | "stmatrix" | "prefetch" | "prefetchu" => {
+                self.memory(i, m)
+            }
+            "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" => self.exchange(i, m),
+            "mma" => self.mma(i, m),
+            "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {
+                self.control(i, m)
+            }
+            other => Err(self.error(format!("instruction {other}: not simulated"))),
+        }
+    }
+
+    fn push(
+        &mut self,
+        lowered: Lowered,
+        guard: Option<Condition>,
+        mnemonic: &str,
+        loc: Option<ptx::Loc>,
+    ) -> Result<()> {
+        if self.steps.len() >= MOST_STEPS {
+            return Err(self.error(format!("found more than {MOST_STEPS} instructions with calls expanded")));
+        }
+        let count = self.mnemonics.len() as u32;
+        let mnemonic = match self.mnemonics.get(mnemonic) {
+            Some(known) => *known,
+            None => *self.mnemonics.entry(mnemonic.to_string()).or_insert(count),
+        };
+        let Lowered { action, members, work } = lowered;
+        self.steps.push(Step { guard, members, action, mnemonic, work, line: self.line, loc });
+        Ok(())
+    }
+
+    fn error(&self, what: impl Into<String>) -> PtxError {
+        PtxError::new(self.line, what)
+    }
+}

@@ -1,0 +1,252 @@
+//! Comparison, selection and moves (sections 9.7.5 to 9.7.7 and 9.7.9).
+
+use super::integer::with_integer;
+use super::operands::window;
+use super::{Lowered, Lowering, Modifiers, Result};
+use crate::lanes::{Lane, Lanes, Mask, Source};
+use crate::program::Action;
+use crate::ptx::{Instruction, Operand, Space, Type};
+use std::array;
+use std::cmp::Ordering;
+
+/// What a comparison holds for; `None` stands for numbers that are not ordered, one of them NaN.
+type Holds = fn(Option<Ordering>) -> bool;
+
+const COMPARISONS: [(&str, Holds); 18] = [
+    ("eq", |order| order == Some(Ordering::Equal)),
+    ("ne", |order| order.is_some_and(Ordering::is_ne)),
+    ("lt", |order| order == Some(Ordering::Less)),
+    ("le", |order| order.is_some_and(Ordering::is_le)),
+    ("gt", |order| order == Some(Ordering::Greater)),
+    ("ge", |order| order.is_some_and(Ordering::is_ge)),
+    ("lo", |order| order == Some(Ordering::Less)),
+    ("ls", |order| order.is_some_and(Ordering::is_le)),
+    ("hi", |order| order == Some(Ordering::Greater)),
+    ("hs", |order| order.is_some_and(Ordering::is_ge)),
+    ("equ", |order| order.is_none_or(Ordering::is_eq)),
+    ("neu", |order| order.is_none_or(Ordering::is_ne)),
+    ("ltu", |order| order.is_none_or(Ordering::is_lt)),
+    ("leu", |order| order.is_none_or(Ordering::is_le)),
+    ("gtu", |order| order.is_none_or(Ordering::is_gt)),
+    ("geu", |order| order.is_none_or(Ordering::is_ge)),
+    ("num", |order| order.is_some()),
+    ("nan", |order| order.is_none()),
+];
+
+/// What combines a comparison with a predicate.
+const COMBINATIONS: [(&str, fn(Mask, Mask) -> Mask); 3] =
+    [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
+
+/// The lanes for which a comparison of two sources holds.
+type Comparison = Box<dyn Fn(&crate::lanes::Registers) -> Mask + Send + Sync>;
+
+impl<'a> Lowering<'a> {
+    pub(super) fn comparison(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        match i.opcode.as_str() {
+            "selp" => return self.selection(i, m),
+            "slct" => return self.selection_by_sign(i, m),
+            _ => {}
+        }
+        let holds = m.wanted("comparison", &COMPARISONS)?;
+        let combine = m.one_of(&COMBINATIONS);
+        let flushes = m.flag("ftz");
+        if i.opcode == "set" {
+            let (to, ty) = (m.ty()?, m.ty()?);
+            let (d, a, b, c) = match (combine, i.operands.as_slice()) {
+                (None, [d, a, b]) => (d, a, b, None),
+                (Some(combine), [d, a, b, c]) => (d, a, b, Some((combine, self.condition(c)?))),
+                _ => return Err(m.error("found another number of operands")),
+            };
+            let (d, of) = (self.target(d, to)?, self.compared(m, ty, a, b, holds, flushes)?);
+            let truth = if to == Type::F32 { 1.0f32.bits() } else { u32::MAX.into() };
+            return Ok(Lowered::compute(move |r, mask| {
+                let found = of(r);
+                let found = c.map_or(found, |(combine, c)| combine(found, r.holds(c)));
+                r.put(d, mask, array::from_fn(|lane| if found >> lane & 1 != 0 { truth } else { 0 }));
+            }));
+        }
+        let ty = m.ty()?;
+        let (pair, a, b, c) = match (combine, i.operands.as_slice()) {
+            (None, [pair, a, b]) => (pair, a, b, None),
+            (Some(combine), [pair, a, b, c]) => (pair, a, b, Some((combine, self.condition(c)?))),
+            _ => return Err(m.error("found another number of operands")),
+        };
+        let (p, q) = self.pair(pair);
+        let p = self.predicate_target(p)?;
+        let q = q.map(|q| self.predicate_target(q)).transpose()?;
+        let of = self.compared(m, ty, a, b, holds, flushes)?;
+        Ok(Lowered::compute(move |r, mask| {
+            let found = of(r);
+            let combined = |found| c.map_or(found, |(combine, c)| combine(found, r.holds(c)));
+            let (yes, no) = (combined(found), combined(!found));
+            r.put_predicate(p, mask, yes);
+            if let Some(q) = q {
+                r.put_predicate(q, mask, no);
+            }
+        }))
+    }
+
+    fn compared(
+        &mut self,
+        m: &Modifiers<'a>,
+        ty: Type,
+        a: &Operand,
+        b: &Operand,
+        holds: Holds,
+        flushes: bool,
+    ) -> Result<Comparison> {
+        let (a, b) = (self.source(a, ty)?, self.source(b, ty)?);
+        let compare: Comparison = match ty {
+            Type::F32 if flushes => Box::new(move |r| {
+                compare(r.get::<f32>(a).map(crate::float::flush), r.get(b).map(crate::float::flush), holds)
+            }),
+            Type::F32 => Box::new(move |r| compare(r.get::<f32>(a), r.get(b), holds)),
+            Type::F64 => Box::new(move |r| compare(r.get::<f64>(a), r.get(b), holds)),
+            Type::F16 => Box::new(move |r| compare(r.get::<half::f16>(a), r.get(b), holds)),
+            Type::Bf16 => Box::new(move |r| compare(r.get::<half::bf16>(a), r.get(b), holds)),
+            _ => {
+                with_integer!(ty, T => Box::new(move |r: &crate::lanes::Registers| compare(r.get::<T>(a), r.get(b), holds)),
+                _ => return Err(m.error("not simulated for this type")))
+            }
+        };
+        Ok(compare)
+    }
+
+    fn selection(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        let ty = m.ty()?;
+        let [d, a, b, c] = self.operands(i)?;
+        let (d, a, b, c) = (self.target(d, ty)?, self.source(a, ty)?, self.source(b, ty)?, self.condition(c)?);
+        Ok(Lowered::compute(move |r, mask| {
+            let (a, b, c): (Lanes<u64>, Lanes<u64>, Mask) = (r.get(a), r.get(b), r.holds(c));
+            r.put(d, mask, array::from_fn(|lane| if c >> lane & 1 != 0 { a[lane] } else { b[lane] }));
+        }))
+    }
+
+    /// `slct`: the first where the third is not negative.
+    fn selection_by_sign(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        let flushes = m.flag("ftz");
+        let (ty, by) = (m.ty()?, m.ty()?);
+        let types = [ty, ty, ty, by];
+        match by {
+            Type::S32 => self.ternary(i, types, |a: u64, b: u64, c: i32| if c >= 0 { a } else { b }),
+            Type::F32 => self.ternary(i, types, move |a: u64, b: u64, c: f32| {
+                let c = if flushes { crate::float::flush(c) } else { c };
+                if c >= 0.0 { a } else { b }
+            }),
+            _ => Err(m.error("found another type, wanted .s32 or .f32")),
+        }
+    }
+
+    pub(super) fn moving(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        match i.opcode.as_str() {
+            "cvta" => return self.conversion_of_address(i, m),
+            "isspacep" => return self.test_of_space(i, m),
+            _ => {}
+        }
+        let ty = m.ty()?;
+        let [d, a] = self.operands(i)?;
+        match (d, a) {
+            _ if ty == Type::Pred => self.predicate_move(d, a),
+            (Operand::Name(name), Operand::Name(clock)) if clock.starts_with("%clock") || clock == "%globaltimer" => {
+                let _ = name;
+                Ok(Action::Clock(self.target(d, ty)?).into())
+            }
+            (_, Operand::Vector(parts)) => {
+                let part = self.part(m, ty, parts.len())?;
+                let d = self.target(d, ty)?;
+                let parts = parts.iter().map(|one| self.source(one, part)).collect::<Result<Vec<Source>>>()?;
+                let bits = 8 * part.bytes();
+                let low = u64::MAX >> (64 - bits);
+                Ok(Lowered::compute(move |r, mask| {
+                    let mut whole = [0u64; 32];
+                    for (place, part) in parts.iter().enumerate() {
+                        let part: Lanes<u64> = r.get(*part);
+                        for lane in 0..32 {
+                            whole[lane] |= (part[lane] & low) << (bits * place as u32);
+                        }
+                    }
+                    r.put(d, mask, whole);
+                }))
+            }
+            (Operand::Vector(parts), _) => {
+                let part = self.part(m, ty, parts.len())?;
+                let a = self.source(a, ty)?;
+                let parts = parts.iter().map(|one| self.target(one, part)).collect::<Result<Vec<_>>>()?;
+                let bits = 8 * part.bytes();
+                let low = u64::MAX >> (64 - bits);
+                Ok(Lowered::compute(move |r, mask| {
+                    let whole: Lanes<u64> = r.get(a);
+                    for (place, part) in parts.iter().enumerate() {
+                        r.put(*part, mask, whole.map(|whole| whole >> (bits * place as u32) & low));
+                    }
+                }))
+            }
+            _ => {
+                let (d, a) = (self.target(d, ty)?, self.source(a, ty)?);
+                Ok(Lowered::compute(move |r, mask| {
+                    let a: Lanes<u64> = r.get(a);
+                    r.put(d, mask, a);
+                }))
+            }
+        }
+    }
+
+    /// The type of each of the parts of a register.
+    fn part(&self, m: &Modifiers<'a>, ty: Type, parts: usize) -> Result<Type> {
+        match (ty.bytes(), parts) {
+            (8, 2) => Ok(Type::B32),
+            (8, 4) | (4, 2) => Ok(Type::B16),
+            _ => Err(m.error(format!("found {parts} parts of {} bits", 8 * ty.bytes()))),
+        }
+    }
+
+    fn predicate_move(&mut self, d: &Operand, a: &Operand) -> Result<Lowered> {
+        let d = self.predicate_target(d)?;
+        if let Operand::Integer(value) = a {
+            let value = if *value == 0 { 0 } else { Mask::MAX };
+            return Ok(Lowered::compute(move |r, mask| r.put_predicate(d, mask, value)));
+        }
+        let a = self.condition(a)?;
+        Ok(Lowered::compute(move |r, mask| r.put_predicate(d, mask, r.holds(a))))
+    }
+
+    fn space(m: &mut Modifiers<'a>) -> Result<Space> {
+        let spaces = [
+            ("global", Space::Global),
+            ("const", Space::Const),
+            ("shared::cta", Space::Shared),
+            ("shared::cluster", Space::Shared),
+            ("shared", Space::Shared),
+            ("local", Space::Local),
+            ("param", Space::Param),
+        ];
+        m.wanted("space", &spaces)
+    }
+
+    fn conversion_of_address(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        let to_space = m.flag("to");
+        let base = window(Self::space(m)?);
+        let ty = m.ty()?;
+        if to_space {
+            self.unary(i, [ty; 2], move |a: u64| a.wrapping_sub(base))
+        } else {
+            self.unary(i, [ty; 2], move |a: u64| a.wrapping_add(base))
+        }
+    }
+
+    fn test_of_space(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        let wanted = window(Self::space(m)?);
+        let [p, a] = self.operands(i)?;
+        let (p, a) = (self.predicate_target(p)?, self.source(a, Type::U64)?);
+        Ok(Lowered::compute(move |r, mask| {
+            let a: Lanes<u64> = r.get(a);
+            let found = (0..32).fold(0, |found, lane| found | u32::from(a[lane] >> 56 << 56 == wanted) << lane);
+            r.put_predicate(p, mask, found);
+        }))
+    }
+}
+
+#[inline]
+fn compare<T: PartialOrd + Copy>(a: Lanes<T>, b: Lanes<T>, holds: Holds) -> Mask {
+    (0..32).fold(0, |found, lane| found | u32::from(holds(a[lane].partial_cmp(&b[lane]))) << lane)
+}

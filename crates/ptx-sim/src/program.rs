@@ -1,0 +1,202 @@
+//! A kernel made ready to run: every name resolved, calls expanded in place, a step for each instruction.
+
+use crate::lanes::{Condition, Mask, Registers, Source, Target};
+use crate::ptx::{Loc, Space};
+use std::fmt;
+
+/// A kernel.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+    /// Opcodes with modifiers, which steps name by number.
+    pub(crate) mnemonics: Vec<String>,
+    /// How many registers a warp has of each kind.
+    pub(crate) narrow: u32,
+    pub(crate) wide: u32,
+    pub(crate) predicates: u32,
+    /// Registers that hold what does not change while a warp runs.
+    pub(crate) specials: Vec<(Special, Target)>,
+    /// Sizes of the parameters, and where each begins.
+    pub(crate) param_sizes: Vec<u32>,
+    pub(crate) param_offsets: Vec<u32>,
+    /// Static shared memory of a block, where dynamic shared memory begins.
+    pub(crate) shared_bytes: u32,
+    /// Local memory of a thread.
+    pub(crate) local_bytes: u32,
+    pub(crate) max_threads: Option<u32>,
+    /// Names of source files by their numbers.
+    pub(crate) files: Vec<(u32, String)>,
+}
+
+/// An instruction.
+pub(crate) struct Step {
+    pub(crate) guard: Option<Condition>,
+    /// The lanes that must come to it together: the mask of a `.sync` instruction.
+    pub(crate) members: Option<Source>,
+    pub(crate) action: Action,
+    pub(crate) mnemonic: u32,
+    /// What a lane does, for the counters.
+    pub(crate) work: Work,
+    /// In the text.
+    pub(crate) line: u32,
+    pub(crate) loc: Option<Loc>,
+}
+
+/// Floating-point operations of a lane, and the unit that does them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) unit: Unit,
+    pub(crate) operations: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    None,
+    F32,
+    F64,
+    F16,
+    Tensor,
+    Special,
+}
+
+/// Work on registers, for the lanes of a mask.
+pub(crate) type Compute = Box<dyn Fn(&mut Registers, Mask) + Send + Sync>;
+
+/// What an instruction does.
+pub(crate) enum Action {
+    Compute(Compute),
+    Branch {
+        target: u32,
+    },
+    Exit,
+    Trap,
+    /// It orders or hints what the order of execution here has anyway, or nothing that is simulated.
+    Nothing,
+    /// `bar.warp.sync`, beyond that its members meet: their memory is ordered.
+    OrderWarp,
+    Barrier(Barrier),
+    Load(Load),
+    Store(Store),
+    Atomic(Atomic),
+    Copy(Copy),
+    CommitCopies,
+    /// Waits until at most so many of the last groups are under way; `None` for all copies, with or without a group.
+    WaitCopies(Option<u32>),
+    LoadMatrix(Matrix),
+    StoreMatrix(Matrix),
+    /// A clock: instructions of the block so far.
+    Clock(Target),
+}
+
+/// An address: a base and a distance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    /// `None` for a generic address.
+    pub(crate) space: Option<Space>,
+    pub(crate) base: Source,
+    pub(crate) offset: i64,
+}
+
+/// How a number of memory becomes one of a register that is wider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extend {
+    Zero,
+    Sign,
+}
+
+pub(crate) struct Load {
+    pub(crate) address: Address,
+    /// Bytes of an element.
+    pub(crate) bytes: u32,
+    pub(crate) extend: Extend,
+    pub(crate) to: Vec<Target>,
+    /// `.relaxed`, `.acquire` and `.volatile` accesses race with plain ones only.
+    pub(crate) strong: bool,
+}
+
+pub(crate) struct Store {
+    pub(crate) address: Address,
+    pub(crate) bytes: u32,
+    pub(crate) from: Vec<Source>,
+    pub(crate) strong: bool,
+}
+
+pub(crate) struct Atomic {
+    pub(crate) address: Address,
+    pub(crate) bytes: u32,
+    /// The old value, the operands, and what is there afterwards.
+    pub(crate) update: Box<dyn Fn(u64, [u64; 2]) -> u64 + Send + Sync>,
+    pub(crate) operands: [Source; 2],
+    /// Where the old value goes; nowhere, of `red`.
+    pub(crate) to: Option<Target>,
+}
+
+/// `barrier` and its kinds (section 9.7.13.1).
+pub(crate) struct Barrier {
+    pub(crate) id: Source,
+    /// Threads that take part; all of the block if it does not say.
+    pub(crate) threads: Option<Source>,
+    pub(crate) kind: BarrierKind,
+    /// All threads of a warp must come to it together.
+    pub(crate) aligned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarrierKind {
+    Sync,
+    Arrive,
+    Reduce { of: Condition, to: Reduced },
+}
+
+/// What a barrier makes of a predicate of all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduced {
+    /// How many hold.
+    Count(Target),
+    And(u32),
+    Or(u32),
+}
+
+/// `cp.async` (section 9.7.9.25.3.1).
+pub(crate) struct Copy {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    pub(crate) bytes: u32,
+    /// Bytes that are read; the rest is zeros.
+    pub(crate) read: Source,
+}
+
+/// `ldmatrix` and `stmatrix`: 8 x 8 matrices of 16 bits (section 9.7.14.5.15).
+pub(crate) struct Matrix {
+    pub(crate) address: Address,
+    pub(crate) registers: Vec<Source>,
+    pub(crate) transposed: bool,
+}
+
+/// A special register (chapter 10) whose value a warp is started with. Axes are x, y, z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Thread(usize),
+    Threads(usize),
+    Block(usize),
+    Blocks(usize),
+    Lane,
+    Warp,
+    Warps,
+    /// Lanes with a number equal to, less than, ... the lane's own.
+    LanesEqual,
+    LanesLess,
+    LanesLessEqual,
+    LanesGreater,
+    LanesGreaterEqual,
+    DynamicShared,
+    TotalShared,
+    Zero,
+    One,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("name", &self.name).field("steps", &self.steps.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! Who touched which bytes of shared or global memory: the shadow of an address space, which finds data races.
+//!
+//! Two accesses to the same byte race when one of them writes, they are not both atomic, and neither happens before the other
+//! (PTX ISA, "Memory Consistency Model", "Data-races"). What happens before what is [`Clocks`]'s to say. As in FastTrack
+//! (Flanagan and Freund, PLDI 2009), what an access makes superfluous is forgotten: a later one that races with the
+//! forgotten access races with the new one too. So every race is found with some pair of accesses, at the latest when
+//! its second access comes.
+//!
+//! - Threads of different blocks are never ordered within a launch. Synchronisation between blocks through memory is not
+//!   modelled, beyond that atomics do not race with each other. Two readers of different blocks conflict with every writer, so
+//!   of an input that all blocks read only two are kept.
+//! - Lanes of a warp are ordered by barriers alone, also within one instruction. Two lanes that store different values to
+//!   one place are reported; the same value from the same instruction is not, as kernels do that and any winner is right: such
+//!   a write counts as ordered after all that the first one is ordered after. Two runs of one instruction with no barrier
+//!   between count as the same instruction here.
+//! - An asynchronous copy in flight conflicts with every access to its destination and every write to its source, by whatever
+//!   thread, until it is ended: then it is an access by its thread at that moment.
+//!
+//! One [`Races`] is made for the shared memory of each block, and one for global memory in each launch. It costs 16 bytes for
+//! each byte that was touched. It does not know what is allocated or written: that is [`memory`](crate::memory).
+
+mod cell;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cell::Kind;
+
+use crate::clock::{Clocks, LANES};
+use cell::{Access, Cell, Mark, Overflow};
+use std::collections::HashMap;
+
+/// Words of a page: 4 KiB.
+const WORDS: usize = 1024;
+/// Pages found without a look at the index. All of a block's shared memory is among them.
+const RECENT: usize = 64;
+
+/// The accesses to one address space.
+pub(crate) struct Races {
+    /// Where each page is, by its number.
+    index: HashMap<u64, usize>,
+    /// The number and the place of the page last used of those whose numbers end alike.
+    recent: [(u64, usize); RECENT],
+    pages: Vec<Box<[Cell; WORDS]>>,
+    overflow: Overflow,
+}
+
+/// An instruction of a warp, as its lanes' accesses are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct By {
+    pub(crate) block: u32,
+    /// Its number in the block.
+    pub(crate) warp: u16,
+    /// Which instruction it is.
+    pub(crate) pc: u32,
+    /// The warp's present one, [`Clocks::epoch`].
+    pub(crate) epoch: u32,
+}
+
+/// The earlier access with which one conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) block: u32,
+    pub(crate) warp: u16,
+    pub(crate) lane: u8,
+    /// The instruction: of a copy, the one that began it.
+    pub(crate) pc: u32,
+    pub(crate) kind: Kind,
+    /// The first byte in conflict.
+    pub(crate) address: u64,
+}
+
+impl Races {
+    /// No accesses.
+    pub(crate) fn new() -> Self {
+        Self {
+            index: HashMap::new(),
+            recent: [(u64::MAX, 0); RECENT],
+            pages: Vec::new(),
+            overflow: Overflow::default(),
+        }
+    }
+
+    /// A lane reads. All calls take the clocks of the lane's block.
+    ///
+    /// # Errors
+    /// A write or an atomic that does not come before it, or a copy in flight to there.
+    #[inline]
+    pub(crate) fn read(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::Read, by, lane, clocks))
+    }
+
+    /// A lane writes. `same` says that what it writes is what is there.
+    ///
+    /// # Errors
+    /// Any access that does not come before it, but for a write by the same instruction if the bytes are the same; a copy in
+    /// flight to or from there.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        same: bool,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        let mut access = Access::new(Kind::Write, by, lane, clocks);
+        access.same = same;
+        self.access(address, bytes, access)
+    }
+
+    /// A lane reads and writes at once.
+    ///
+    /// # Errors
+    /// A read or a write that does not come before it and is no atomic; a copy in flight to or from there.
+    #[inline]
+    pub(crate) fn atomic(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::Atomic, by, lane, clocks))
+    }
+
+    /// A lane begins a copy to here, one of a group whose number is its thread's own.
+    ///
+    /// # Errors
+    /// As [`Races::write`].
+    pub(crate) fn begin_copy(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        group: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, lane, clocks))
+    }
+
+    /// A copy to here is complete, for the thread that began it: from now on it is a write by that thread.
+    pub(crate) fn end_copy(&mut self, address: u64, bytes: u32, by: &By, lane: u8, group: u32) {
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            if let Some(mark) = cell.in_flight(overflow, Kind::CopyTo, by, lane, group, mask) {
+                mark.kind = Kind::Write;
+                mark.epoch = by.epoch;
+            }
+        }
+    }
+
+    /// A lane begins a copy from here, one of a group whose number is its thread's own.
+    ///
+    /// # Errors
+    /// As [`Races::read`].
+    pub(crate) fn begin_source(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        group: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, lane, clocks))
+    }
+
+    /// A copy from here is complete, for the thread that began it: from now on it is a read by that thread.
+    ///
+    /// # Errors
+    /// As [`Races::read`]; there are none where its beginning had none.
+    pub(crate) fn end_source(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        group: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            // Where two other blocks' reads are remembered, it is not.
+            if let Some(mark) = cell.in_flight(overflow, Kind::CopyFrom, by, lane, group, mask) {
+                mark.lanes &= !(1 << lane);
+                let by = By { pc: mark.pc, ..*by };
+                let mut access = Access::new(Kind::Read, &by, lane, clocks);
+                access.mark.bytes = mask;
+                access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn access(&mut self, address: u64, bytes: u32, mut access: Access) -> Result<(), Conflict> {
+        for (word, mask) in words(address, bytes) {
+            access.mark.bytes = mask;
+            let (cell, overflow) = self.cell(word);
+            access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn cell(&mut self, word: u64) -> (&mut Cell, &mut Overflow) {
+        let number = word / WORDS as u64;
+        let recent = &mut self.recent[number as usize % RECENT];
+        if recent.0 != number {
+            let page = *self.index.entry(number).or_insert_with(|| {
+                self.pages.push(Box::new([Cell::EMPTY; WORDS]));
+                self.pages.len() - 1
+            });
+            *recent = (number, page);
+        }
+        (&mut self.pages[recent.1][word as usize % WORDS], &mut self.overflow)
+    }
+}
+
+/// The words of some bytes, by their numbers, each with the mask of its bytes.
+#[inline]
+fn words(address: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
+    let end = address.saturating_add(u64::from(bytes));
+    let mut at = address;
+    std::iter::from_fn(move || {
+        let count = (end - at).min(4 - at % 4);
+        let word = (at / 4, ((1_u8 << count) - 1) << (at % 4));
+        at += count;
+        (count > 0).then_some(word)
+    })
+}

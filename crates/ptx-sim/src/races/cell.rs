@@ -1,0 +1,288 @@
+//! One word of memory and the accesses to it that still matter.
+
+use super::{By, Conflict, LANES};
+use crate::clock::Clocks;
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Atomic,
+    /// The destination of a copy in flight.
+    CopyTo,
+    /// The source of a copy in flight.
+    CopyFrom,
+}
+
+impl Kind {
+    /// What an access of this kind is, in a report.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Atomic => "atomic access",
+            Kind::CopyTo | Kind::CopyFrom => "copy",
+        }
+    }
+
+    #[inline]
+    fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::CopyFrom)
+    }
+
+    #[inline]
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::CopyTo)
+    }
+
+    #[inline]
+    fn in_flight(self) -> bool {
+        matches!(self, Self::CopyTo | Self::CopyFrom)
+    }
+
+    /// Both only read, or both are atomic: in no order they race.
+    #[inline]
+    fn agrees(self, other: Self) -> bool {
+        (self.reads() && other.reads()) || (self == Self::Atomic && other == Self::Atomic)
+    }
+}
+
+/// Accesses of lanes of a warp by one instruction within one epoch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) block: u32,
+    /// Of a copy in flight, its group.
+    pub(super) epoch: u32,
+    pub(super) pc: u32,
+    /// A mark without lanes is none.
+    pub(super) lanes: u32,
+    pub(super) warp: u16,
+    pub(super) kind: Kind,
+    /// Which of the word's four bytes.
+    pub(super) bytes: u8,
+}
+
+impl Mark {
+    const NONE: Self = Self { block: 0, epoch: 0, pc: 0, lanes: 0, warp: 0, kind: Kind::Read, bytes: 0 };
+
+    #[inline]
+    fn same_warp(&self, other: &Self) -> bool {
+        self.block == other.block && self.warp == other.warp
+    }
+
+    /// But for lanes and bytes.
+    #[inline]
+    fn same_instruction(&self, other: &Self) -> bool {
+        self.same_warp(other) && self.epoch == other.epoch && self.pc == other.pc && self.kind == other.kind
+    }
+
+    /// Whether it is of all those bytes.
+    #[inline]
+    fn covers(&self, bytes: u8) -> bool {
+        bytes & !self.bytes == 0
+    }
+}
+
+/// The accesses to a word. It fills one line of a cache.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    marks: [Mark; 3],
+    /// Which overflow it has, or [`Cell::NONE`]. It keeps it, for what overflowed once does so in every round of a loop.
+    more: u32,
+}
+
+/// The marks that do not fit their cells.
+pub(super) type Overflow = Vec<Vec<Mark>>;
+
+impl Cell {
+    const NONE: u32 = u32::MAX;
+    pub(super) const EMPTY: Self = Self { marks: [Mark::NONE; 3], more: Self::NONE };
+
+    /// The mark of a copy that a thread began.
+    pub(super) fn in_flight<'a>(
+        &'a mut self,
+        overflow: &'a mut Overflow,
+        kind: Kind,
+        by: &By,
+        lane: u8,
+        group: u32,
+        bytes: u8,
+    ) -> Option<&'a mut Mark> {
+        self.marks.iter_mut().chain(overflow.get_mut(self.more as usize).into_iter().flatten()).find(|mark| {
+            mark.kind == kind
+                && mark.lanes & 1 << lane != 0
+                && (mark.block, mark.warp, mark.epoch, mark.bytes) == (by.block, by.warp, group, bytes)
+        })
+    }
+
+    fn insert(&mut self, overflow: &mut Overflow, mark: Mark) {
+        if let Some(free) = self.marks.iter_mut().find(|mark| mark.lanes == 0) {
+            *free = mark;
+            return;
+        }
+        if self.more == Self::NONE {
+            self.more = overflow.len() as u32;
+            overflow.push(Vec::new());
+        }
+        overflow[self.more as usize].push(mark);
+    }
+}
+
+/// One lane's access to a word.
+pub(super) struct Access<'a> {
+    pub(super) mark: Mark,
+    /// A write of the bytes that are there.
+    pub(super) same: bool,
+    lane: u8,
+    clocks: &'a Clocks,
+}
+
+/// An earlier access that conflicts with one.
+pub(super) struct Earlier {
+    mark: Mark,
+    lane: usize,
+    /// The first byte of the word that both touch.
+    byte: u32,
+}
+
+impl Earlier {
+    #[cold]
+    pub(super) fn at(self, word: u64) -> Conflict {
+        Conflict {
+            block: self.mark.block,
+            warp: self.mark.warp,
+            lane: self.lane as u8,
+            pc: self.mark.pc,
+            kind: self.mark.kind,
+            address: word * 4 + u64::from(self.byte),
+        }
+    }
+}
+
+/// What a look at the marks found of the kind of a new access, covering its bytes.
+#[derive(Default)]
+struct Seen {
+    /// Its instruction has a mark, to which it was added.
+    added: bool,
+    /// There is another mark of its warp.
+    warp: bool,
+    /// The block of one of them.
+    block: Option<u32>,
+    /// They are of two blocks.
+    two_blocks: bool,
+}
+
+impl<'a> Access<'a> {
+    #[inline]
+    pub(super) fn new(kind: Kind, by: &By, lane: u8, clocks: &'a Clocks) -> Self {
+        let By { block, warp, pc, epoch } = *by;
+        let mark = Mark { block, epoch, pc, lanes: 1 << lane, warp, kind, bytes: 0 };
+        Self { mark, same: false, lane, clocks }
+    }
+
+    /// Checks it against the accesses to a cell, and puts it among them.
+    #[inline]
+    pub(super) fn apply(&self, cell: &mut Cell, overflow: &mut Overflow) -> Result<(), Earlier> {
+        let mut seen = Seen::default();
+        let mut more = overflow.get_mut(cell.more as usize);
+        if !self.look(&mut cell.marks, &mut seen) || !more.as_mut().is_none_or(|more| self.look(more, &mut seen)) {
+            return self.earliest(cell.marks.iter().chain(more.into_iter().flat_map(|more| more.iter())));
+        }
+        if seen.two_blocks || (seen.added && !seen.warp) {
+            return Ok(());
+        }
+        let mut keep = seen.block.filter(|&block| block != self.mark.block);
+        let two_blocks = keep.is_some();
+        self.supersede(&mut cell.marks, two_blocks, &mut keep);
+        if let Some(more) = more {
+            self.supersede(more, two_blocks, &mut keep);
+            more.retain(|mark| mark.lanes != 0);
+        }
+        if !seen.added {
+            cell.insert(overflow, self.mark);
+        }
+        Ok(())
+    }
+
+    /// Adds it to the mark of its instruction, if there is one. False where it conflicts.
+    #[inline]
+    fn look(&self, marks: &mut [Mark], seen: &mut Seen) -> bool {
+        let new = &self.mark;
+        for mark in marks {
+            if mark.lanes == 0 || mark.bytes & new.bytes == 0 {
+                continue;
+            }
+            if !mark.kind.agrees(new.kind) {
+                if self.unordered(mark).is_some() {
+                    return false;
+                }
+            } else if mark.covers(new.bytes) {
+                seen.two_blocks |= seen.block.is_some_and(|block| block != mark.block);
+                seen.block = Some(mark.block);
+            }
+            if mark.bytes == new.bytes && mark.same_instruction(new) {
+                mark.lanes |= new.lanes;
+                seen.added = true;
+            } else {
+                seen.warp |= mark.same_warp(new);
+            }
+        }
+        true
+    }
+
+    /// A lane of a mark that does not come before it.
+    #[inline]
+    fn unordered(&self, mark: &Mark) -> Option<usize> {
+        let new = &self.mark;
+        if mark.block != new.block || mark.kind.in_flight() {
+            return Some(mark.lanes.trailing_zeros() as usize);
+        }
+        if self.same && mark.same_instruction(new) {
+            return None;
+        }
+        let thread = usize::from(new.warp) * LANES + usize::from(self.lane);
+        self.clocks.unknown(thread, usize::from(mark.warp), mark.lanes, mark.epoch)
+    }
+
+    /// Forgets what races with nothing that does not race with it too. With two blocks' marks, one of the block to keep does.
+    #[inline]
+    fn supersede(&self, marks: &mut [Mark], two_blocks: bool, keep: &mut Option<u32>) {
+        let new = &self.mark;
+        for mark in marks {
+            let same_instruction = mark.same_instruction(new);
+            if mark.lanes == 0 || !new.covers(mark.bytes) || (same_instruction && mark.bytes == new.bytes) {
+                continue;
+            }
+            let superfluous = if new.kind.writes() {
+                // All but the same bytes written at once come before it.
+                !same_instruction
+            } else if !mark.kind.agrees(new.kind) {
+                false
+            } else if two_blocks {
+                keep.take_if(|&mut block| block == mark.block && mark.covers(new.bytes)).is_none()
+            } else {
+                if mark.same_warp(new) && !mark.kind.in_flight() {
+                    mark.lanes &= !new.lanes;
+                }
+                self.unordered(mark).is_none()
+            };
+            if superfluous {
+                *mark = Mark::NONE;
+            }
+        }
+    }
+
+    /// Of the accesses with which it conflicts, one to the lowest byte.
+    #[cold]
+    fn earliest<'m>(&self, marks: impl Iterator<Item = &'m Mark>) -> Result<(), Earlier> {
+        marks
+            .filter(|mark| mark.lanes != 0 && mark.bytes & self.mark.bytes != 0 && !mark.kind.agrees(self.mark.kind))
+            .filter_map(|mark| {
+                let byte = (mark.bytes & self.mark.bytes).trailing_zeros();
+                self.unordered(mark).map(|lane| Earlier { mark: *mark, lane, byte })
+            })
+            .min_by_key(|earlier| earlier.byte)
+            .map_or(Ok(()), Err)
+    }
+}

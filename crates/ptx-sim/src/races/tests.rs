@@ -1,0 +1,161 @@
+//! Races by hand, and against a list of all accesses, each compared with each.
+
+mod model;
+
+use super::{By, Conflict, Kind, Races};
+use crate::clock::Clocks;
+
+const A: u32 = 10;
+const B: u32 = 11;
+
+/// An instruction of a warp of block 0 now.
+fn by(clocks: &Clocks, warp: u16, pc: u32) -> By {
+    By { block: 0, warp, pc, epoch: clocks.epoch(usize::from(warp)) }
+}
+
+fn conflict(warp: u16, lane: u8, pc: u32, kind: Kind, address: u64) -> Result<(), Conflict> {
+    Err(Conflict { block: 0, warp, lane, pc, kind, address })
+}
+
+#[test]
+fn a_write_is_read_after_a_barrier_and_not_before() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
+    races.write(64, 4, &by(&clocks, 0, A), 5, false, &clocks).unwrap();
+    assert_eq!(races.read(64, 4, &by(&clocks, 0, B), 5, &clocks), Ok(()));
+    assert_eq!(races.read(64, 4, &by(&clocks, 1, B), 7, &clocks), conflict(0, 5, A, Kind::Write, 64));
+    clocks.synchronise(0..64);
+    assert_eq!(races.read(64, 4, &by(&clocks, 1, B), 7, &clocks), Ok(()));
+}
+
+#[test]
+fn lanes_of_a_warp_are_not_ordered_without_a_barrier() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(32));
+    races.write(0, 4, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
+    assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 1, &clocks), conflict(0, 0, A, Kind::Write, 0));
+    clocks.synchronise(0..32);
+    assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 1, &clocks), Ok(()));
+}
+
+#[test]
+fn a_write_names_the_reader_that_it_overtakes() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(128));
+    for warp in 0..3 {
+        for lane in 0..32 {
+            races.read(16, 4, &by(&clocks, warp, A + u32::from(warp)), lane, &clocks).unwrap();
+        }
+    }
+    clocks.synchronise((0..70).chain(71..128));
+    assert_eq!(races.write(16, 4, &by(&clocks, 3, B), 0, false, &clocks), conflict(2, 6, A + 2, Kind::Read, 16));
+}
+
+#[test]
+fn the_instruction_named_is_the_one_that_read() {
+    let (mut races, clocks) = (Races::new(), Clocks::new(64));
+    races.read(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
+    races.read(0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
+    assert_eq!(races.write(0, 4, &by(&clocks, 1, A), 0, false, &clocks), conflict(0, 0, B, Kind::Read, 0));
+}
+
+#[test]
+fn halves_of_a_word_are_two_places() {
+    let (mut races, clocks) = (Races::new(), Clocks::new(64));
+    races.write(8, 2, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
+    races.write(10, 2, &by(&clocks, 0, A), 1, false, &clocks).unwrap();
+    assert_eq!(races.read(8, 4, &by(&clocks, 0, B), 0, &clocks), conflict(0, 1, A, Kind::Write, 10));
+    assert_eq!(races.read(0, 16, &by(&clocks, 1, B), 0, &clocks), conflict(0, 0, A, Kind::Write, 8));
+}
+
+#[test]
+fn one_instruction_stores_one_value() {
+    let (mut races, clocks) = (Races::new(), Clocks::new(64));
+    races.write(0, 4, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
+    assert_eq!(races.write(0, 4, &by(&clocks, 0, A), 1, true, &clocks), Ok(()));
+    assert_eq!(races.write(0, 4, &by(&clocks, 0, A), 2, false, &clocks), conflict(0, 0, A, Kind::Write, 0));
+    assert_eq!(races.write(0, 4, &by(&clocks, 0, B), 3, true, &clocks), conflict(0, 0, A, Kind::Write, 0));
+    assert_eq!(races.write(0, 4, &by(&clocks, 1, A), 0, true, &clocks), conflict(0, 0, A, Kind::Write, 0));
+    // Of both lanes that wrote, the second is not its own.
+    assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 0, &clocks), conflict(0, 1, A, Kind::Write, 0));
+}
+
+#[test]
+fn atomics_race_with_plain_accesses_alone() {
+    let (mut races, clocks) = (Races::new(), Clocks::new(64));
+    races.atomic(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
+    races.atomic(0, 4, &by(&clocks, 1, A), 0, &clocks).unwrap();
+    assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 0, &clocks), conflict(1, 0, A, Kind::Atomic, 0));
+    races.read(4, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
+    assert_eq!(races.atomic(4, 4, &by(&clocks, 1, A), 0, &clocks), conflict(0, 0, A, Kind::Read, 4));
+}
+
+#[test]
+fn blocks_are_never_ordered() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(32));
+    let mine = |clocks: &Clocks, block| By { block, ..by(clocks, 0, A) };
+    for block in 0..1000 {
+        races.read(0, 16, &mine(&clocks, block), 0, &clocks).unwrap();
+    }
+    assert!(races.overflow.is_empty());
+    clocks.synchronise(0..32);
+    for block in [0, 1, 500] {
+        let conflict = races.write(12, 4, &mine(&clocks, block), 0, false, &clocks).unwrap_err();
+        assert_ne!(conflict.block, block);
+    }
+}
+
+#[test]
+fn a_copy_in_flight_is_touched_by_nobody() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
+    races.begin_copy(0, 16, &by(&clocks, 0, A), 3, 0, &clocks).unwrap();
+    clocks.synchronise(0..64);
+    let in_flight = conflict(0, 3, A, Kind::CopyTo, 4);
+    assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
+    assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, true, &clocks), in_flight);
+    // Another group's end is not this one's.
+    races.end_copy(0, 16, &by(&clocks, 0, B), 3, 1);
+    assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
+    races.end_copy(0, 16, &by(&clocks, 0, B), 3, 0);
+    assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), Ok(()));
+    // The barrier was before the wait.
+    assert_eq!(races.read(4, 4, &by(&clocks, 1, B), 0, &clocks), conflict(0, 3, A, Kind::Write, 4));
+    clocks.synchronise(0..64);
+    assert_eq!(races.read(4, 4, &by(&clocks, 1, B), 0, &clocks), Ok(()));
+}
+
+#[test]
+fn a_copy_must_not_overtake_a_reader() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
+    races.read(8, 4, &by(&clocks, 1, A), 9, &clocks).unwrap();
+    let early = races.begin_copy(0, 16, &by(&clocks, 0, B), 0, 0, &clocks);
+    assert_eq!(early, conflict(1, 9, A, Kind::Read, 8));
+    clocks.synchronise(0..64);
+    assert_eq!(races.begin_copy(16, 16, &by(&clocks, 0, B), 0, 0, &clocks), Ok(()));
+}
+
+#[test]
+fn the_source_of_a_copy_is_read_until_it_ends() {
+    let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
+    races.begin_source(0, 8, &by(&clocks, 0, A), 0, 0, &clocks).unwrap();
+    races.begin_source(0, 8, &by(&clocks, 0, A), 1, 0, &clocks).unwrap();
+    clocks.synchronise(0..64);
+    assert_eq!(races.read(0, 8, &by(&clocks, 1, B), 0, &clocks), Ok(()));
+    assert_eq!(races.write(4, 4, &by(&clocks, 0, B), 0, false, &clocks), conflict(0, 0, A, Kind::CopyFrom, 4));
+    for lane in 0..2 {
+        races.end_source(0, 8, &by(&clocks, 0, B), lane, 0, &clocks).unwrap();
+    }
+    assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, false, &clocks), conflict(0, 0, A, Kind::Read, 4));
+    clocks.synchronise(0..64);
+    assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, false, &clocks), Ok(()));
+}
+
+#[test]
+fn an_access_may_lie_anywhere() {
+    let (mut races, clocks) = (Races::new(), Clocks::new(64));
+    for address in [4094, u64::MAX - 16, 1 << 40, (1 << 40) + 64 * 4096, 0] {
+        races.write(address, 16, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
+    }
+    for address in [4096, u64::MAX - 16, 1 << 40, (1 << 40) + 64 * 4096, 12] {
+        let conflict = races.read(address, 4, &by(&clocks, 1, A), 0, &clocks).unwrap_err();
+        assert_eq!(conflict.address, address);
+    }
+    assert_eq!(races.read((1 << 40) + 4096, 4, &by(&clocks, 1, A), 0, &clocks), Ok(()));
+}
