@@ -52,6 +52,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("lanes_of_a_warp", warp::FORMS),
     family("barriers", barrier::FORMS),
     family("atomics", atomic::FORMS),
+    family("order_by_atomics", atomic::ORDERS),
     family("asynchronous_copies", copies::FORMS),
     family("matrix_moves", matrix::MOVES),
     family("matrix_products", matrix::PRODUCTS),

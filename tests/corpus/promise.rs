@@ -27,6 +27,10 @@ impl Promise {
         let signs_of_zero = recorded.is_some_and(|bits| format.is_zero(bits) && format.is_zero(got));
         let flushed = !(self.flushes && format.is_subnormal(got));
         let value = format.value(got);
+        if value.is_infinite() {
+            let beyond = self.truth.abs() + self.error > format.value(format.infinity() - 1);
+            return beyond && value.signum() == self.truth.signum();
+        }
         !signs_of_zero && flushed && (value == self.truth || (value - self.truth).abs() <= self.error)
     }
 }

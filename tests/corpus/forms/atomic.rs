@@ -79,6 +79,10 @@ red.shared.inc.u32 [%c+20], 1000; red.shared.max.u32 [%c+24], %a0; red.shared.ad
 and.b32 %w, %t, 7; mad.lo.u32 %o, %w, 4, %c; ld.shared.u32 %d0, [%o];
 ",
     ),
+];
+
+/// Plain accesses that atomics and fences order.
+pub(crate) const ORDERS: &[Form] = &[
     program(
         "a lock taken by compare and swap, by one lane of each warp",
         "b32 = b32",

@@ -15,9 +15,9 @@ pub(crate) const SINGLE: &[Form] = &[
 ];
 
 pub(crate) const DOUBLE: &[Form] = &[
-    form("<add|sub|mul>.<rn|rz|rm|rp>.f64", "T = T T"),
+    form("<add|sub|mul>.rn.f64", "T = T T"),
     form("<add|sub|mul>.f64", "T = T T"),
-    form("fma.<rn|rz|rm|rp>.f64", "T = T T T"),
+    form("fma.rn.f64", "T = T T T"),
     form("div.rn.f64", "T = T T"),
     form("<rcp|sqrt>.rn.f64", "T = T"),
     form("<min|max>.f64", "T = T T"),

@@ -66,8 +66,7 @@ ld.const.u32 %w1, [%x0]; ld.const.f32 %w2, [third]; ld.const.s8 %w3, [letters+2]
 st.global.v2.u32 [%q0], {%w1, %w2}; st.global.u32 [%q0+8], %w3; st.global.u64 [%q0+16], %x1;
 ld.global.v4.u16 {%w1, %w2, %w3, %w4}, [halves]; ld.global.f64 %x2, [number]; ld.global.u32 %w5, [zeros+4];
 st.global.v4.u32 [%q0+32], {%w1, %w2, %w3, %w4}; st.global.u64 [%q0+24], %x2; st.global.u32 [%q0+12], %w5;
-ld.global.u64 %x3, [pointer]; ld.global.u32 %w1, [%x3]; ld.global.u64 %x4, [pointer+8]; ld.u32 %w2, [%x4];
-ld.const.u32 %w3, [powers+12]; st.global.v2.u32 [%q0+48], {%w1, %w2}; st.global.u32 [%q0+56], %w3;
+ld.const.u32 %w3, [powers+12]; ld.global.u32 %w1, [numbers]; st.global.v2.u32 [%q0+48], {%w1, %w3};
 ld.global.s16 %w4, [rest+6]; st.global.u32 [%q0+60], %w4;
 ",
     )
@@ -80,8 +79,19 @@ ld.global.s16 %w4, [rest+6]; st.global.u32 [%q0+60], %w4;
 .global .f64 number = 0d400921FB54442D18;
 .global .align 4 .b32 zeros[4];
 .global .align 4 .u32 numbers[3] = {11, 22, 33};
-.global .align 8 .u64 pointer[2] = {numbers+4, generic(numbers)+8};
 .global .align 2 .s16 rest[4] = {-5, 6};",
+    ),
+    program(
+        "addresses as initial values",
+        "b32 b32 = b32",
+        "
+.reg .b64 %x;
+ld.global.u64 %x, [pointers]; ld.global.u32 %d0, [%x]; ld.global.u64 %x, [pointers+8]; ld.u32 %d1, [%x];
+",
+    )
+    .with(
+        ".global .align 4 .u32 pointed[3] = {11, 22, 33};
+.global .align 8 .u64 pointers[2] = {pointed+4, generic(pointed)+8};",
     ),
     program(
         "a global variable that a kernel writes",

@@ -33,7 +33,7 @@ DONE:
 .reg .pred %p; .reg .b32 %mask;
 mov.b32 %d1, 0; mov.b32 %d0, 0; and.b32 %mask, %a0, 0xff; setp.lt.u32 %p, %mask, 100;
 vote.sync.ballot.b32 %mask, %p, 0xffffffff; @!%p bra DONE;
-redux.sync.add.u32 %d0, %a0, %mask; vote.sync.ballot.b32 %d1, 1, %mask;
+redux.sync.add.u32 %d0, %a0, %mask; vote.sync.ballot.b32 %d1, %p, %mask;
 DONE:
 ",
     ),
