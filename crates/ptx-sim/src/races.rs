@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use cell::Kind;
 
 use crate::clock::{Clocks, LANES};
-use cell::{Access, Cell, Mark, Overflow};
+use cell::{Access, Cell, Overflow};
 use std::collections::HashMap;
 
 /// Words of a page: 4 KiB.
@@ -217,14 +217,20 @@ impl Races {
         let number = word / WORDS as u64;
         let recent = &mut self.recent[number as usize % RECENT];
         if recent.0 != number {
-            let page = *self.index.entry(number).or_insert_with(|| {
-                self.pages.push(Box::new([Cell::EMPTY; WORDS]));
-                self.pages.len() - 1
-            });
-            *recent = (number, page);
+            *recent = (number, page(&mut self.index, &mut self.pages, number));
         }
         (&mut self.pages[recent.1][word as usize % WORDS], &mut self.overflow)
     }
+}
+
+/// Where the page of that number is, which is made if need be. Not inlined: a page is made on the stack.
+#[cold]
+#[inline(never)]
+fn page(index: &mut HashMap<u64, usize>, pages: &mut Vec<Box<[Cell; WORDS]>>, number: u64) -> usize {
+    *index.entry(number).or_insert_with(|| {
+        pages.push(Box::new([Cell::EMPTY; WORDS]));
+        pages.len() - 1
+    })
 }
 
 /// The words of some bytes, by their numbers, each with the mask of its bytes.

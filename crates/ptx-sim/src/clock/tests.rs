@@ -126,8 +126,8 @@ proptest! {
                 }
             }
         }
-        for thread in 0..threads {
-            let past = events.past(last[thread]);
+        for (thread, &event) in last.iter().enumerate() {
+            let past = events.past(event);
             for &(event, other, epoch) in &accesses {
                 prop_assert_eq!(clocks.knows(thread, other, epoch), past.contains(&event), "{} of {}", thread, other);
                 let unknown = clocks.unknown(thread, other / LANES, 1 << (other % LANES), epoch);
