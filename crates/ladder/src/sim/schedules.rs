@@ -38,6 +38,7 @@ pub(super) struct Failure {
 
 /// One order: what it gave and did.
 struct Call {
+    seed: u64,
     output: Output,
     weights: DType,
     counters: Vec<(String, Counters)>,
@@ -60,21 +61,18 @@ pub(super) fn run(
         Err(failure) => return Ok(Err(failure)),
     };
     bar.inc(1);
-    let verdict = judge(problem, &truth, &first.output, first.weights);
+    let verdict = first.judge(problem, &truth);
     if !verdict.passes() {
-        return Ok(Err(Failure { seed, what: wrong(&verdict) }));
+        return Ok(Err(Failure::wrong(seed, &verdict)));
     }
     // Of several that are wrong the first counts, whichever ends first.
-    let seeds = seed + 1..=seed + (count as u64 - 1);
-    let other = seeds.into_par_iter().find_map_first(|other| {
-        let compared = call(problem, other, &build)
-            .map(|call| call.and_then(|call| first.compare(problem, &truth, seed, other, &call)));
+    let other = (1..count as u64).into_par_iter().find_map_first(|after| {
+        let failure = call(problem, seed + after, &build).map(|call| match call {
+            Ok(call) => first.differs(&call, problem, &truth),
+            Err(failure) => Some(failure),
+        });
         bar.inc(1);
-        match compared {
-            Ok(Ok(())) => None,
-            Ok(Err(failure)) => Some(Ok(failure)),
-            Err(error) => Some(Err(error)),
-        }
+        failure.transpose()
     });
     match other.transpose()? {
         Some(failure) => Ok(Err(failure)),
@@ -94,32 +92,36 @@ fn call(
     let rung = build(&device)?;
     let weights = rung.weights(problem);
     match Resident::new(slice::from_ref(&rung), problem, 1)?.output(0) {
-        Ok(output) => Ok(Ok(Call { output, weights, counters: simulator.take_counters() })),
+        Ok(output) => Ok(Ok(Call { seed, output, weights, counters: simulator.take_counters() })),
         Err(BenchError::Device(DeviceError::Simulated { report })) => Ok(Err(Failure { seed, what: report })),
         Err(error) => Err(error),
     }
 }
 
 impl Call {
-    /// Whether another order gave the same bits.
-    fn compare(&self, problem: &Problem, truth: &Truth, seed: u64, other: u64, call: &Call) -> Result<(), Failure> {
-        let verdict = judge(problem, truth, &call.output, call.weights);
+    fn judge(&self, problem: &Problem, truth: &Truth) -> Verdict {
+        judge(problem, truth, &self.output, self.weights)
+    }
+
+    /// How another order's result is wrong, or has other bits.
+    fn differs(&self, other: &Call, problem: &Problem, truth: &Truth) -> Option<Failure> {
+        let verdict = other.judge(problem, truth);
         if !verdict.passes() {
-            return Err(Failure { seed: other, what: wrong(&verdict) });
+            return Some(Failure::wrong(other.seed, &verdict));
         }
-        let [ours, theirs] = [self, call].map(|call| numbers(&call.output));
-        match ours.zip(theirs).find(|((_, _, ours), (_, _, theirs))| ours.to_bits() != theirs.to_bits()) {
-            None => Ok(()),
-            Some(((name, at, ours), (_, _, theirs))) => {
-                let what = format!("{name}[{at}] in row-major order: found {theirs}, but {ours} under seed {seed}");
-                Err(Failure { seed: other, what })
-            }
-        }
+        let pairs = numbers(&other.output).zip(numbers(&self.output));
+        let mut others = pairs.filter(|((.., found), (.., wanted))| found.to_bits() != wanted.to_bits());
+        others.next().map(|((name, at, found), (.., wanted))| {
+            let what = format!("{name}: number {at}: found {found}, but {wanted} under seed {}", self.seed);
+            Failure { seed: other.seed, what }
+        })
     }
 }
 
-fn wrong(verdict: &Verdict) -> String {
-    format!("against the oracle: {verdict}")
+impl Failure {
+    fn wrong(seed: u64, verdict: &Verdict) -> Self {
+        Failure { seed, what: format!("against the oracle: {verdict}") }
+    }
 }
 
 /// Every number of an output with its tensor's name and its place there. Widening is exact, so that equal bits stay equal and
