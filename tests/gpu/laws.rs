@@ -1,7 +1,7 @@
 //! What holds of a rung whatever the numbers are.
 
 use crate::data;
-use crate::problems::{for_devices, share};
+use crate::problems::{Cases, for_devices};
 use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
 use device::Device;
 use ladder::registry::DEVICE_RUNGS;
@@ -31,15 +31,15 @@ pub(crate) fn some_tiles(device: &Device, dtype: DType, d: usize) -> Spec {
 }
 
 fn draw(
-    cases: u32,
+    cases: Cases,
     check: impl Fn(&dyn Attention, &Spec) -> Result<(), TestCaseError>,
     device: &Device,
 ) -> Result<(), Failed> {
-    let cases = share(device, cases);
+    let cases = cases.on(device);
     for entry in DEVICE_RUNGS {
         let attention = entry.build(device)?;
         let config = Config { cases, failure_persistence: None, ..Config::default() };
-        let run = TestRunner::new(config).run(&for_devices(), |spec| check(&attention, &spec));
+        let run = TestRunner::new(config).run(&for_devices(device), |spec| check(&attention, &spec));
         run.map_err(|error| format!("{}: {error}", entry.name))?;
     }
     Ok(())
@@ -52,7 +52,7 @@ pub(crate) fn a_second_run_gives_the_same_bits(device: &Device) -> Result<(), Fa
         prop_assert!(bits(&run()?) == bits(&run()?));
         Ok(())
     };
-    draw(200, twice, device)
+    draw(Cases { on_gpu: 200, simulated: 8 }, twice, device)
 }
 
 /// A sequence's rows depend on its own lengths and numbers alone: as one of a dense batch, and packed by itself.
@@ -83,7 +83,7 @@ pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<()
         }
         Ok(())
     };
-    draw(100, alone, device)
+    draw(Cases { on_gpu: 100, simulated: 4 }, alone, device)
 }
 
 /// Refusals that only shapes too large to make, or devices with less shared memory, meet: the tests of `cuda_fa2`'s plans hold

@@ -26,7 +26,7 @@ type Test = fn(&Device) -> Result<(), Failed>;
 
 const TESTS: &[(&str, Test)] = &[
     ("every_rung_of_a_device_conforms", packs::every_rung_conforms),
-    ("layers_of_real_models", packs::layers_of_real_models),
+    ("a_layer_of_minilm", packs::a_layer_of_minilm),
     ("drawn_problems_agree_with_the_oracle_and_the_cpu_rung", problems::drawn_problems_agree),
     ("numbers_beyond_f32_products", problems::numbers_beyond_f32_products),
     ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
@@ -43,8 +43,11 @@ const WITH_NVRTC: &[(&str, Test)] = &[
     ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
 ];
 
-/// Tests that need the memory and the speed of a GPU.
-const LARGE: &[(&str, Test)] = &[("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31)];
+/// Tests that need the speed of a GPU, and the last its memory.
+const LARGE: &[(&str, Test)] = &[
+    ("a_layer_of_smollm2", packs::a_layer_of_smollm2),
+    ("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31),
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
         tests.iter().map(move |test| trial(test).with_kind(kind.clone()).with_ignored_flag(missing.is_some()))
     };
     let no_compiler = Nvrtc::find().err().map(|why| why.to_string());
-    let too_small = (!on_gpu).then(|| "the tensors take 20 GB, and hours on a simulated GPU".into());
+    let too_small = (!on_gpu).then(|| "it takes minutes and more on a simulated GPU".into());
     let all = trials(TESTS, None).chain(trials(WITH_NVRTC, no_compiler)).chain(trials(LARGE, too_small)).collect();
     libtest_mimic::run(&arguments, all).exit_code()
 }

@@ -11,36 +11,45 @@ use proptest::test_runner::{Config, TestRunner};
 use testkit::problems::{Spec, problems};
 use testkit::{forward_on_canaries, judge, judge_against};
 
-/// Problems for each rung where `PROPTEST_CASES` does not say.
-const CASES: u32 = 500;
+/// How many problems are drawn for each rung, on a GPU and on a simulated one.
+#[derive(Clone, Copy)]
+pub(crate) struct Cases {
+    pub(crate) on_gpu: u32,
+    pub(crate) simulated: u32,
+}
 
-/// How many problems a device draws of those that a GPU draws.
-pub(crate) fn share(device: &Device, cases: u32) -> u32 {
-    match device {
-        Device::Simulated(_) => cases * 8 / 100,
-        _ => cases,
+/// Where `PROPTEST_CASES` does not say.
+const CASES: Cases = Cases { on_gpu: 500, simulated: 40 };
+
+impl Cases {
+    pub(crate) fn on(self, device: &Device) -> u32 {
+        match device {
+            Device::Simulated(_) => self.simulated,
+            _ => self.on_gpu,
+        }
     }
 }
 
 /// Drawn problems of the types that the rungs take; every third has five times the keys, for the tiles of a kernel are larger
-/// than those of a CPU rung.
-pub(crate) fn for_devices() -> impl Strategy<Value = Spec> {
-    (problems(), select(vec![1, 1, 5])).prop_map(|(spec, times)| {
+/// than those of a CPU rung. A simulated device has at most two groups of two heads.
+pub(crate) fn for_devices(device: &Device) -> impl Strategy<Value = Spec> + use<> {
+    let most = if let Device::Simulated(_) = device { 2 } else { usize::MAX };
+    (problems(), select(vec![1, 1, 5])).prop_map(move |(spec, times)| {
         let lengths = spec.lengths.into_iter().map(|(q, k)| (q, times * k)).collect();
         let dtype = if spec.dtype == DType::Bf16 { DType::F16 } else { spec.dtype };
-        Spec { lengths, dtype, ..spec }
+        Spec { lengths, dtype, kv_heads: spec.kv_heads.min(most), group: spec.group.min(most), ..spec }
     })
 }
 
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases = asked.unwrap_or(share(device, CASES));
+    let cases = asked.unwrap_or(CASES.on(device));
     for entry in DEVICE_RUNGS {
         let attention = entry.build(device)?;
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
-            .run(&for_devices(), |spec| {
+            .run(&for_devices(device), |spec| {
                 let owned = spec.build();
                 let (problem, truth) = (owned.problem(), oracle::truth(&owned.problem()));
                 let [found, below] =

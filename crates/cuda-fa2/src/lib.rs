@@ -11,7 +11,8 @@
 //! [`Attention::forward_into`] is both between an upload and a download: whoever measures or has data on the device calls the
 //! halves.
 //!
-//! What a device could reach at best is measured by [`ceiling`], with kernels of its own.
+//! A rung runs on any [`device::Device`], a GPU or a simulated one, and does not know which. What a GPU could reach at best is
+//! measured by [`ceiling`], with kernels of its own; a simulated one has no clock.
 //!
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but where a value is not finite and its weight too

@@ -6,9 +6,8 @@
 //! forgotten access races with the new one too. So every race is found with some pair of accesses, at the latest when
 //! its second access comes.
 //!
-//! - Threads of different blocks are never ordered within a launch. Synchronisation between blocks through memory is not
-//!   modelled, beyond that atomics do not race with each other. Two readers of different blocks conflict with every writer, so
-//!   of an input that all blocks read only two are kept.
+//! - Threads of different blocks are ordered within a launch by atomics alone, which is rare. Two readers of different blocks
+//!   conflict with every writer that waited for neither, so of an input that all blocks read only two are kept.
 //! - Lanes of a warp are ordered by barriers alone, also within one instruction. Two lanes that store different values to
 //!   one place are reported; the same value from the same instruction is not, as kernels do that and any winner is right: such
 //!   a write counts as ordered after all that the first one is ordered after. Two runs of one instruction with no barrier
@@ -114,6 +113,22 @@ impl Races {
         let mut access = Access::new(Kind::Write, by, lane, clocks);
         access.same = same;
         self.access(address, bytes, access)
+    }
+
+    /// A lane reads in a way that does not race with atomics.
+    ///
+    /// # Errors
+    /// A write that does not come before it and is no atomic, or a copy in flight to there.
+    #[inline]
+    pub(crate) fn atomic_read(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::AtomicRead, by, lane, clocks))
     }
 
     /// A lane reads and writes at once.
