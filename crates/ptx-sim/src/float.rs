@@ -1,10 +1,10 @@
-//! IEEE arithmetic with every rounding mode of PTX (section 9.7.3), on any CPU.
+//! IEEE arithmetic with every rounding mode of PTX, on any CPU.
 //!
 //! A result is found exactly, or rounded to odd in f64, which has so many bits more than the formats of 32 bits and fewer that
 //! a second rounding gives what one rounding of the exact result would (Boldo and Melquiond, "Emulation of FMA and correctly
 //! rounded sums", 2008).
 
-/// A rounding mode (section 9.7.3, ".rn" and so on).
+/// A rounding mode (PTX ISA, "Rounding Modifiers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// To the nearest, ties to even.

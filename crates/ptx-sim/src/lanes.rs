@@ -149,6 +149,10 @@ pub(crate) trait Lane: Copy + Send + Sync + 'static {
     fn from_bits(bits: u64) -> Self;
     /// Its bits, those above them 0.
     fn bits(self) -> u64;
+    /// Whether it is a signed integer below 0.
+    fn is_below_zero(self) -> bool {
+        false
+    }
 }
 
 macro_rules! integer_lanes {
@@ -171,6 +175,10 @@ macro_rules! integer_lanes {
             #[inline]
             fn bits(self) -> u64 {
                 self as $unsigned as u64
+            }
+            #[inline]
+            fn is_below_zero(self) -> bool {
+                self < 0
             }
         }
     )*};

@@ -183,7 +183,7 @@ impl<'a> Lowering<'a> {
         self.push(lowered, guard, &i.to_string(), i.loc)
     }
 
-    /// What an instruction does, by its opcode. The families are those of chapter 9.
+    /// What an instruction does, by its opcode.
     fn lowered(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         match i.opcode.as_str() {
             "add" | "sub" | "mul" | "mad" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "fma" | "addc" | "subc"

@@ -106,7 +106,7 @@ pub(crate) enum Extend {
     Sign,
 }
 
-/// What a strong access orders (section 8.2.1): `.volatile` and `.relaxed` nothing by itself. A plain access has none.
+/// What a strong access orders (PTX ISA, "Memory Consistency Model", "Operation types"): `.volatile` and `.relaxed` nothing by itself. A plain access has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) acquires: bool,
@@ -142,7 +142,7 @@ pub(crate) struct Atomic {
     pub(crate) order: Order,
 }
 
-/// `barrier` and its kinds (section 9.7.13.1).
+/// `barrier` and its kinds (PTX ISA, "bar, barrier").
 pub(crate) struct Barrier {
     pub(crate) id: Source,
     /// Threads that take part; all of the block if it does not say.
@@ -168,7 +168,7 @@ pub(crate) enum Reduced {
     Or(u32),
 }
 
-/// `cp.async` (section 9.7.9.25.3.1).
+/// `cp.async` (PTX ISA, "Non-bulk copy: cp.async").
 pub(crate) struct Copy {
     pub(crate) to: Address,
     pub(crate) from: Address,
@@ -177,7 +177,7 @@ pub(crate) struct Copy {
     pub(crate) read: Source,
 }
 
-/// `ldmatrix` and `stmatrix`: 8 x 8 matrices of 16 bits (section 9.7.14.5.15).
+/// `ldmatrix` and `stmatrix`: 8 x 8 matrices of 16 bits.
 pub(crate) struct Matrix {
     pub(crate) address: Address,
     pub(crate) registers: Vec<Source>,

@@ -219,7 +219,7 @@ fn a_producer_that_arrives_and_a_consumer_that_waits() {
         );
         Program::new(64, &body)
     };
-    is_right(&program("bar.arrive 1, 64;"), |thread| if thread < 32 { 0 } else { thread - 32 });
+    is_right(&program("bar.arrive 1, 64;"), |thread| thread.saturating_sub(32));
     // Arriving first and writing after orders nothing.
     let early = program("bar.arrive 1, 64;\nst.shared.u32 [%r3], %r0;");
     let kinds: Vec<_> = (0..60).map(|seed| early.run(seed).map(|_| ()).map_err(|fault| fault.kind)).collect();

@@ -1,4 +1,4 @@
-//! The sixteen barriers of a block (section 9.7.13.1).
+//! The sixteen barriers of a block (PTX ISA, "bar, barrier").
 //!
 //! A warp has come to a barrier when all its live lanes have; it counts as 32 threads, as in the ISA. Threads that have exited
 //! are not waited for. Barriers of all threads are also held against CUDA's rule for `__syncthreads`: where the PTX has source

@@ -1,4 +1,4 @@
-//! Asynchronous copies from global to shared memory (`cp.async`, section 9.7.9.25.3).
+//! Asynchronous copies from global to shared memory (PTX ISA, "Non-bulk copy: cp.async").
 //!
 //! A copy may land at any time after it was issued: the schedule draws when, and the wait that asks for it is the last moment.
 //! Until that wait nobody may touch where it goes, landed or not.

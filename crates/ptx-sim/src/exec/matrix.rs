@@ -1,4 +1,4 @@
-//! `ldmatrix` and `stmatrix` (sections 9.7.14.5.15 and 9.7.14.5.16): 8 x 8 matrices of 16 bits between shared memory and lanes.
+//! `ldmatrix` and `stmatrix` (PTX ISA, "Warp Level Matrix Load Instruction: ldmatrix" and "... Store ...: stmatrix"): 8 x 8 matrices of 16 bits between shared memory and lanes.
 //!
 //! Lanes 8 i to 8 i + 7 have the addresses of the rows of matrix i. Lane `4 r + c / 2` has the elements (r, c) and (r, c + 1) in
 //! its register i; transposed, (c, r) and (c + 1, r).

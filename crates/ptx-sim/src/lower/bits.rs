@@ -1,4 +1,4 @@
-//! Logic, shifts and fields of bits (sections 9.7.1.15 to 9.7.1.22 and 9.7.8).
+//! Logic, shifts and fields of bits (PTX ISA, "Integer Arithmetic Instructions" and "Logic and Shift Instructions").
 
 use super::integer::with_integer;
 use super::{Lowered, Lowering, Modifiers, Result};
@@ -34,7 +34,7 @@ impl<'a> Lowering<'a> {
                 "brev" => self.unary(i, [ty; 2], T::reverse_bits),
                 "bfind" => self.unary(i, [Type::U32, ty], move |a: T| {
                     // Of a negative number, the highest bit that is 0.
-                    let a = if (a as i64) < 0 && T::MIN != 0 { !a } else { a };
+                    let a = if a.is_below_zero() { !a } else { a };
                     match a.leading_zeros() {
                         T::BITS => u32::MAX,
                         zeros if shift_amount => zeros,
@@ -92,7 +92,7 @@ impl<'a> Lowering<'a> {
         with_integer!(ty, T => self.binary(i, types, move |a: T, by: u32| match (left, by < T::BITS) {
             (true, true) => a << by,
             (false, true) => a >> by,
-            (false, false) if (a as i64) < 0 && T::MIN != 0 => T::from_bits(u64::MAX),
+            (false, false) if a.is_below_zero() => T::from_bits(u64::MAX),
             _ => 0,
         }), _ => Err(m.error("found no integer type, wanted one")))
     }
@@ -109,7 +109,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// `bfe` (section 9.7.1.19): a field of bits, the sign continued above it.
+    /// `bfe`: a field of bits, the sign continued above it.
     fn extraction(&mut self, i: &'a Instruction, ty: Type) -> Result<Lowered> {
         let signed = matches!(ty, Type::S32 | Type::S64);
         let bits = 8 * ty.bytes();
@@ -125,7 +125,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// `bfi` (section 9.7.1.20): a field of bits put into another number.
+    /// `bfi`: a field of bits put into another number.
     fn insertion(&mut self, i: &'a Instruction, ty: Type) -> Result<Lowered> {
         let [d, a, b, start, length] = self.operands(i)?;
         let (d, a, b) = (self.target(d, ty)?, self.source(a, ty)?, self.source(b, ty)?);
@@ -146,10 +146,12 @@ impl<'a> Lowering<'a> {
         }))
     }
 
-    /// `prmt` (section 9.7.8.7): four bytes of the eight that two registers have.
+    /// `prmt` (PTX ISA, "Data Movement and Conversion Instructions: prmt"): four bytes of the eight that two registers have.
     fn permutation(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         m.wanted("type", &[("b32", ())])?;
-        let modes: [(&str, fn(u32, u32) -> u32); 6] = [
+        // The byte that goes to a place, by the place and the selector.
+        type Mode = fn(u32, u32) -> u32;
+        let modes: [(&str, Mode); 6] = [
             ("f4e", |place, from| place + from),
             ("b4e", |place, from| 8 + from - place),
             ("rc8", |_, from| from),

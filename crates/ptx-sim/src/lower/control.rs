@@ -1,4 +1,4 @@
-//! Branches, calls and barriers (sections 9.7.12 and 9.7.13).
+//! Branches, calls and barriers (PTX ISA, "Control Flow Instructions" and "Parallel Synchronization and Communication Instructions").
 
 use super::{DEEPEST_CALL, Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{Condition, Source};

@@ -1,4 +1,4 @@
-//! `cvt` (section 9.7.9.21): between all types, by way of what a number is exactly.
+//! `cvt` (PTX ISA, "Data Movement and Conversion Instructions: cvt"): between all types, by way of what a number is exactly.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float::{self, BF16, Exact, F16, F32, F64, Format, Round, flush};

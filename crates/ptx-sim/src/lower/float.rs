@@ -1,4 +1,4 @@
-//! Floating-point arithmetic of 32 and 64 bits (section 9.7.3).
+//! Floating-point arithmetic of 32 and 64 bits (PTX ISA, "Floating Point Instructions").
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float::{self, F32, Round, add_to_odd, canonical, div_to_odd, flush, saturate, sqrt_to_odd};
@@ -69,7 +69,7 @@ impl<'a> Lowering<'a> {
             "fma" | "mad" => self.ternary(i, THREE, move |a, b, c| multiply_add(style, a, b, c))?.work(Unit::F32, 2),
             "div" if full => self.binary(i, TWO, move |a, b| style.output(input(a) / input(b)))?.work(Unit::Special, 1),
             "div" if approximate => {
-                // The reciprocal of what is so large is 0 to the special unit (section 9.7.3.8).
+                // The reciprocal of what is so large is 0 to the special unit (PTX ISA, "Floating Point Instructions: div").
                 let divisor = |b: f32| {
                     if b.is_finite() && b.abs() > f32::from_bits(253 << 23) { f32::INFINITY.copysign(b) } else { b }
                 };
@@ -153,7 +153,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// `testp` (section 9.7.3.1).
+    /// `testp` (PTX ISA, "Floating Point Instructions: testp").
     fn test(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>, ty: Type) -> Result<Lowered> {
         type Test = (fn(f64) -> bool, bool);
         // Whether a number is normal depends on its type: the second field says that the test does.

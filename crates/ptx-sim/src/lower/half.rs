@@ -1,4 +1,4 @@
-//! Arithmetic of f16 and bf16, single and in pairs (section 9.7.4).
+//! Arithmetic of f16 and bf16, single and in pairs (PTX ISA, "Half Precision Floating Point Instructions").
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float::{self, BF16, F16, Format, Round, add_to_odd};
@@ -78,7 +78,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// `ex2` and `tanh` (sections 9.7.4.9 and 9.7.4.10).
+    /// `ex2` and `tanh`.
     pub(super) fn half_function(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>, ty: Type) -> Result<Lowered> {
         let format = if matches!(ty, Type::F16 | Type::F16x2) { F16 } else { BF16 };
         let (flushes, _) = (m.flag("ftz"), m.wanted("kind", &[("approx", ())])?);

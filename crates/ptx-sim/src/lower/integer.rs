@@ -1,4 +1,4 @@
-//! Arithmetic (sections 9.7.1 and 9.7.2), and what its closures share. Floating-point types go on to their own files.
+//! Arithmetic (PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions"), and what its closures share. Floating-point types go on to their own files.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{Lane, Lanes};
@@ -124,7 +124,7 @@ impl<'a> Lowering<'a> {
             "rem" => self.binary(i, two, |a: T, b: T| if b == 0 { a } else { a.wrapping_rem(b) }),
             "min" => self.binary(i, two, T::min),
             "max" => self.binary(i, two, T::max),
-            "abs" => self.unary(i, [ty; 2], |a: T| if (a as i64) < 0 { a.wrapping_neg() } else { a }),
+            "abs" => self.unary(i, [ty; 2], |a: T| if a.is_below_zero() { a.wrapping_neg() } else { a }),
             "neg" => self.unary(i, [ty; 2], T::wrapping_neg),
             "sad" => self.ternary(i, three, |a: T, b: T, c: T| c.wrapping_add(a.max(b).wrapping_sub(a.min(b)))),
             _ => Err(m.error("found an integer type, wanted a floating-point one")),
@@ -181,7 +181,7 @@ impl<'a> Lowering<'a> {
         }, _ => Err(m.error("found no integer type, wanted one of 16 to 64 bits")))
     }
 
-    /// `add.cc` and what follows it: the carry is a condition of each lane (section 9.7.2).
+    /// `add.cc` and what follows it: the carry is a condition of each lane (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
     fn carrying(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>, ty: Type) -> Result<Lowered> {
         let reads = i.opcode.ends_with('c');
         // A flag that was taken to get here stands among the modifiers still.
@@ -244,7 +244,7 @@ impl<'a> Lowering<'a> {
         }))
     }
 
-    /// `dp4a`: four products of bytes and a sum (section 9.7.1.24).
+    /// `dp4a`: four products of bytes and a sum.
     fn dot_product(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         let signed = |ty| match ty {
             Type::S32 => Some(true),

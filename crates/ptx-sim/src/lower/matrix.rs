@@ -1,4 +1,4 @@
-//! `mma.sync` of f16 and bf16 (section 9.7.14.5): D = A B + C, A of 16 x k, B of k x 8.
+//! `mma.sync` of f16 and bf16 (PTX ISA, "Warp Level Matrix Instructions: mma"): D = A B + C, A of 16 x k, B of k x 8.
 //!
 //! Each number lies in one lane: with `g = lane / 4` and `t = lane % 4`, a lane's registers hold of A the rows g and g + 8 and
 //! the columns 2 t and 2 t + 1 of each 8, of B the rows 2 t and 2 t + 1 of each 8 and column g, of C and D the rows g and g + 8

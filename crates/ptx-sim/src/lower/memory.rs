@@ -1,4 +1,4 @@
-//! Memory: loads, stores, atomics, asynchronous copies and matrices of 8 x 8 (sections 9.7.9, 9.7.13 and 9.7.14).
+//! Memory: loads, stores, atomics, asynchronous copies and matrices of 8 x 8.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float;
@@ -135,7 +135,7 @@ impl<'a> Lowering<'a> {
         .into())
     }
 
-    /// `cp.async` and what belongs to it (section 9.7.9.25.3).
+    /// `cp.async` and what belongs to it (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy").
     fn copy(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         m.wanted("kind", &[("async", ())])?;
         if m.flag("commit_group") {
@@ -167,7 +167,7 @@ impl<'a> Lowering<'a> {
         Ok(Action::Copy(Copy { to, from, bytes: bytes as u32, read }).into())
     }
 
-    /// `ldmatrix` and `stmatrix` (sections 9.7.14.5.15 and 9.7.14.5.16).
+    /// `ldmatrix` and `stmatrix`.
     fn matrix(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         for modifier in ["sync", "aligned", "m8n8", "b16"] {
             m.wanted("form", &[(modifier, ())])?;

@@ -1,4 +1,4 @@
-//! Comparison, selection and moves (sections 9.7.5 to 9.7.7 and 9.7.9).
+//! Comparison, selection and moves (PTX ISA, "Comparison and Selection Instructions" and "Data Movement and Conversion Instructions").
 
 use super::integer::with_integer;
 use super::operands::window;
@@ -34,9 +34,10 @@ const COMPARISONS: [(&str, Holds); 18] = [
     ("nan", |order| order.is_none()),
 ];
 
+type Combine = fn(Mask, Mask) -> Mask;
+
 /// What combines a comparison with a predicate.
-const COMBINATIONS: [(&str, fn(Mask, Mask) -> Mask); 3] =
-    [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
+const COMBINATIONS: [(&str, Combine); 3] = [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
 
 /// The lanes for which a comparison of two sources holds, and for which that of the upper halves of pairs does.
 type Comparison = Box<dyn Fn(&Registers) -> [Mask; 2] + Send + Sync>;

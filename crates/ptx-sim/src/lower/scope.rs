@@ -1,4 +1,4 @@
-//! Names: registers, variables and labels, in nested scopes (section 5.4, "Variable declarations", and 4.4).
+//! Names: registers, variables and labels, in nested scopes (PTX ISA, "Identifiers" and "Variables").
 
 use super::Addresses;
 use super::layout::Layout;
@@ -119,7 +119,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// The predicate that holds the carry (section 9.7.2, CC.CF).
+    /// The predicate that holds the carry (CC.CF).
     pub(super) fn carry(&mut self) -> u32 {
         let counts = &mut self.counts;
         *self.carry.get_or_insert_with(|| {

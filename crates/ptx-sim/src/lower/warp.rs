@@ -1,4 +1,4 @@
-//! What the lanes of a warp exchange: `shfl`, `vote`, `match`, `redux` (sections 9.7.9.6 and 9.7.13).
+//! What the lanes of a warp exchange: `shfl`, `vote`, `match`, `redux` (PTX ISA, the instructions of those names).
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{ALL, Lanes, Source, lanes};
@@ -40,7 +40,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// `shfl.sync` (section 9.7.9.6).
+    /// `shfl.sync`.
     fn shuffle(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         let kinds =
             [("up", Shuffle::Up), ("down", Shuffle::Down), ("bfly", Shuffle::Butterfly), ("idx", Shuffle::Index)];
@@ -102,7 +102,7 @@ impl<'a> Lowering<'a> {
         .members(members))
     }
 
-    /// `match.sync` (section 9.7.13.9): who has the same value.
+    /// `match.sync`: who has the same value.
     fn matching(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         let all = m.wanted("kind", &[("all", true), ("any", false)])?;
         let ty = m.ty()?;
@@ -130,7 +130,7 @@ impl<'a> Lowering<'a> {
         .members(members))
     }
 
-    /// `redux.sync` (section 9.7.13.11).
+    /// `redux.sync`.
     fn reduction(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         type Reduce = fn(i64, i64) -> i64;
         let operations: [(&str, Reduce); 6] = [
@@ -155,7 +155,7 @@ impl<'a> Lowering<'a> {
         .members(members))
     }
 
-    /// `movmatrix` (section 9.7.14.5.17): an 8 x 8 matrix transposed. Lane `4 r + c / 2` holds elements (r, c) and (r, c + 1).
+    /// `movmatrix` (PTX ISA, "Warp Level Matrix Transpose Instruction: movmatrix"): an 8 x 8 matrix transposed. Lane `4 r + c / 2` holds elements (r, c) and (r, c + 1).
     fn move_matrix(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         for modifier in ["aligned", "m8n8", "trans", "b16"] {
             m.wanted("form", &[(modifier, ())])?;
