@@ -10,6 +10,9 @@ use thiserror::Error;
 /// Threads of a block, at most.
 const MOST_THREADS: u32 = 1024;
 
+/// Bytes of a block's registers, at most: those of PTX, which an assembler would share.
+const MOST_REGISTERS: u64 = 1 << 30;
+
 /// Dynamic and static shared memory of a block, at most: what Hopper has.
 const MOST_SHARED: u32 = 227 << 10;
 
@@ -172,6 +175,11 @@ impl Kernel {
         let shared = shape.shared_bytes.saturating_add(self.shared_bytes());
         if shared > MOST_SHARED {
             return Err(self.refuse("bytes of shared memory of a block", shared, format!("at most {MOST_SHARED}")));
+        }
+        let registers = u64::from(threads.div_ceil(32)) * self.0.register_bytes();
+        if registers > MOST_REGISTERS {
+            let wanted = format!("at most {MOST_REGISTERS}");
+            return Err(self.refuse("bytes of registers of a block, of which PTX has any number", registers, wanted));
         }
         Ok(())
     }

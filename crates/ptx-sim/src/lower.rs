@@ -19,6 +19,7 @@ mod scope;
 mod warp;
 
 pub(crate) use layout::OWN_PARAMS;
+pub(crate) use memory::MOST_BYTES;
 pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 use crate::PtxError;
@@ -32,6 +33,9 @@ use std::collections::HashMap;
 
 /// Steps of a program, at most: expanded calls can be many.
 const MOST_STEPS: usize = 1 << 20;
+
+/// Calls that are expanded, at most: of functions that do nothing too.
+const MOST_CALLS: usize = 1 << 16;
 
 /// Calls within calls, at most.
 const DEEPEST_CALL: usize = 32;
@@ -52,6 +56,7 @@ pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses)
         branches: Vec::new(),
         mnemonics: HashMap::new(),
         calls: Vec::new(),
+        expanded: 0,
         line: entry.line,
     };
     lowering.entry(entry)
@@ -67,6 +72,8 @@ struct Lowering<'a> {
     mnemonics: HashMap<String, u32>,
     /// The functions that are being expanded, and the label behind each.
     calls: Vec<(&'a str, scope::Label)>,
+    /// How many calls were expanded.
+    expanded: usize,
     line: u32,
 }
 

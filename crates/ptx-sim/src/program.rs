@@ -1,6 +1,6 @@
 //! A kernel made ready to run: every name resolved, calls expanded in place, a step for each instruction.
 
-use crate::lanes::{Condition, Mask, Registers, Source, Target};
+use crate::lanes::{Condition, LANES, Mask, Registers, Source, Target};
 use crate::ptx::{Loc, Space};
 use std::fmt;
 
@@ -26,6 +26,14 @@ pub(crate) struct Program {
     pub(crate) max_threads: Option<u32>,
     /// Names of source files by their numbers.
     pub(crate) files: Vec<(u32, String)>,
+}
+
+impl Program {
+    /// Of a warp.
+    pub(crate) fn register_bytes(&self) -> u64 {
+        let bytes = |count: u32, each: usize| u64::from(count) * (LANES * each) as u64;
+        bytes(self.narrow, size_of::<u32>()) + bytes(self.wide, size_of::<u64>())
+    }
 }
 
 /// An instruction.

@@ -4,13 +4,10 @@ use super::Trouble;
 use super::block::Block;
 use crate::fault::FaultKind;
 use crate::lanes::{LANES, Lanes, Mask, Source, Target, lanes};
-use crate::lower::{LOCAL_WINDOW, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
+use crate::lower::{LOCAL_WINDOW, MOST_BYTES, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
 use crate::program::{Address, Atomic, Extend, Load, Store};
 use crate::ptx::Space;
 use crate::races::{By, Conflict, Kind, Races};
-
-/// Bytes of a lane's access, at most.
-pub(super) const MOST: usize = 16;
 
 /// The way in which an access touches memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +30,7 @@ impl Block<'_, '_> {
         let touch = if load.order.is_some() { Touch::AtomicRead } else { Touch::Read };
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST];
+            let mut data = [0; MOST_BYTES];
             self.read(warp, lane, space, address, &mut data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = load.order {
                 self.observe(warp, lane, space, address, order);
@@ -53,7 +50,7 @@ impl Block<'_, '_> {
         let touch = if store.order.is_some() { Touch::Atomic } else { Touch::Write };
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST];
+            let mut data = [0; MOST_BYTES];
             for (source, element) in store.from.iter().zip(data.chunks_exact_mut(bytes)) {
                 let bits = self.warps[warp].registers.lane(*source, lane).to_le_bytes();
                 element.copy_from_slice(&bits[..bytes]);
@@ -72,7 +69,7 @@ impl Block<'_, '_> {
         self.count(&places, active, bytes, Touch::Write);
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST];
+            let mut data = [0; MOST_BYTES];
             let read = self.read(warp, lane, space, address, &mut data[..bytes], Touch::Atomic, by);
             read.map_err(|trouble| trouble.lane(lane))?;
             let registers = &mut self.warps[warp].registers;

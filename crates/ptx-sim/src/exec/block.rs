@@ -60,6 +60,9 @@ impl<'g, 'a> Block<'g, 'a> {
 
     /// Gives warps turns until all have exited.
     pub(super) fn run(mut self) -> Result<(), Box<Fault>> {
+        // A block takes time to make, whatever it does then.
+        self.grid.steps_left =
+            self.grid.steps_left.saturating_sub((self.shared.len() as u64 + self.local.len() as u64) >> 12);
         let mut ready: Vec<usize> = Vec::new();
         loop {
             ready.clear();

@@ -11,6 +11,9 @@ use crate::lanes::{Lanes, Mask, lanes};
 use crate::program;
 use crate::races::By;
 
+/// Copies of a block that were not waited for, at most.
+const MOST_COPIES: usize = 1 << 20;
+
 /// A copy of a lane that was not waited for.
 #[derive(Clone, Copy)]
 pub(super) struct Copy {
@@ -51,6 +54,10 @@ impl Block<'_, '_> {
 
     fn begin_copy(&mut self, copy: Copy, by: By) -> Result<(), Trouble> {
         let Copy { lane, group, to, from, bytes, read, .. } = copy;
+        if self.copies.len() >= MOST_COPIES {
+            let what = format!("more than {MOST_COPIES} copies of a block that were not waited for");
+            return Err(Trouble::new(FaultKind::StepLimit, what));
+        }
         if read > bytes {
             let what = format!("found {read} bytes to read of a copy of {bytes}");
             return Err(Trouble::new(FaultKind::OutOfBounds, what));

@@ -69,6 +69,7 @@ impl<'a> Lowering<'a> {
 
     /// `lop3`: bit `4 a + 2 b + c` of the table.
     fn lookup(&mut self, i: &'a Instruction, ty: Type) -> Result<Lowered> {
+        self.sized(i, ty, &[32])?;
         let [d, a, b, c, table] = self.operands(i)?;
         let table = self.immediate(table)?;
         let (d, a, b, c) = (self.target(d, ty)?, self.source(a, ty)?, self.source(b, ty)?, self.source(c, ty)?);
@@ -102,6 +103,7 @@ impl<'a> Lowering<'a> {
         let left = m.wanted("direction", &[("l", true), ("r", false)])?;
         let wraps = m.wanted("kind", &[("wrap", true), ("clamp", false)])?;
         let ty = m.ty()?;
+        self.sized(i, ty, &[32])?;
         self.ternary(i, [ty; 4], move |a: u32, b: u32, by: u32| {
             let by = if wraps { by % 32 } else { by.min(32) };
             let both = u64::from(b) << 32 | u64::from(a);
@@ -111,6 +113,7 @@ impl<'a> Lowering<'a> {
 
     /// `bfe`: a field of bits, the sign continued above it.
     fn extraction(&mut self, i: &'a Instruction, ty: Type) -> Result<Lowered> {
+        self.sized(i, ty, &[32, 64])?;
         let signed = matches!(ty, Type::S32 | Type::S64);
         let bits = 8 * ty.bytes();
         self.ternary(i, [ty, ty, Type::U32, Type::U32], move |a: u64, start: u32, length: u32| {
@@ -127,6 +130,7 @@ impl<'a> Lowering<'a> {
 
     /// `bfi`: a field of bits put into another number.
     fn insertion(&mut self, i: &'a Instruction, ty: Type) -> Result<Lowered> {
+        self.sized(i, ty, &[32, 64])?;
         let [d, a, b, start, length] = self.operands(i)?;
         let (d, a, b) = (self.target(d, ty)?, self.source(a, ty)?, self.source(b, ty)?);
         let (start, length) = (self.source(start, Type::U32)?, self.source(length, Type::U32)?);

@@ -35,7 +35,7 @@ impl<'a> Lowering<'a> {
         let (to, from) = (m.ty()?, m.ty()?);
         let conversion =
             Conversion { to, from, round: round.unwrap_or(Round::Nearest), integral, flushes, saturates, clamps };
-        if from == Type::Pred || to == Type::Pred || to.bytes() == 16 || from.bytes() == 16 {
+        if from == Type::Pred || to == Type::Pred || half_of(from).is_some() {
             return Err(m.error("found a type that is no number"));
         }
         if let Some(half) = half_of(to) {

@@ -6,6 +6,9 @@ use crate::lanes::{ALL, Lane, Source};
 use crate::program::{Action, Atomic, Copy, Extend, Load, Matrix, Order, Store, Update};
 use crate::ptx::{Instruction, Operand, Space, Type};
 
+/// Bytes of a lane's access, at most.
+pub(crate) const MOST_BYTES: usize = 16;
+
 /// Hints for caches, which there are none of here.
 fn is_hint(name: &str) -> bool {
     let operators = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"];
@@ -60,6 +63,7 @@ impl<'a> Lowering<'a> {
         let (space, order) = Self::access(m);
         let elements = Self::vector(m);
         let ty = self.memory_type(m)?;
+        self.whole(m, ty, elements)?;
         let [d, a] = self.operands(i)?;
         let address = self.address(a, space)?;
         let targets = Self::elements(d);
@@ -82,6 +86,7 @@ impl<'a> Lowering<'a> {
         let (space, order) = Self::access(m);
         let elements = Self::vector(m);
         let ty = self.memory_type(m)?;
+        self.whole(m, ty, elements)?;
         let [a, b] = self.operands(i)?;
         let address = self.address(a, space)?;
         let sources = Self::elements(b);
@@ -97,6 +102,16 @@ impl<'a> Lowering<'a> {
             from.push(source);
         }
         Ok(Action::Store(Store { address, bytes: ty.bytes(), from, order }).into())
+    }
+
+    /// Whether a lane's access is not larger than 16 bytes.
+    fn whole(&self, m: &Modifiers<'a>, ty: Type, elements: usize) -> Result<()> {
+        let bytes = ty.bytes() as usize * elements;
+        if bytes > MOST_BYTES {
+            Err(m.error(format!("found {bytes} bytes, wanted at most {MOST_BYTES}")))
+        } else {
+            Ok(())
+        }
     }
 
     fn memory_type(&self, m: &mut Modifiers<'a>) -> Result<Type> {

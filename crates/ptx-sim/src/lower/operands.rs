@@ -31,7 +31,20 @@ impl<'a> Lowering<'a> {
     }
 
     fn find(&mut self, name: &str) -> Result<Name> {
-        self.scopes.find(name).ok_or_else(|| self.error(format!("{name}: not declared")))
+        match self.scopes.find(name) {
+            Some(Name::Register(_, 16)) => Err(self.error(format!("{name}: registers of 128 bits are not simulated"))),
+            Some(found) => Ok(found),
+            None => Err(self.error(format!("{name}: not declared"))),
+        }
+    }
+
+    /// Refuses a type that has not so many bits, where only that is simulated.
+    pub(super) fn sized(&self, i: &Instruction, ty: Type, sizes: &[u32]) -> Result<()> {
+        if sizes.contains(&(8 * ty.bytes())) {
+            Ok(())
+        } else {
+            Err(self.error(format!("{i}: found {} bits", 8 * ty.bytes())))
+        }
     }
 
     /// A register to be written, of the size of a type.

@@ -143,6 +143,7 @@ impl<'a> Lowering<'a> {
         ];
         let reduce = m.wanted("operation", &operations)?;
         let ty = m.ty()?;
+        self.sized(i, ty, &[32])?;
         let [d, a, members] = self.operands(i)?;
         let (d, a, members) = (self.target(d, ty)?, self.source(a, ty)?, self.member_mask(members)?);
         let signed = ty == Type::S32;
