@@ -242,7 +242,7 @@ impl Mutant {
         // Of 100 channels.
         let name = if file == SIMT { "f32.d128" } else { "f32" };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
-        let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit).into());
+        let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
         let owned = problem().build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);

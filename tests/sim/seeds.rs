@@ -3,8 +3,9 @@
 use crate::simulated;
 use attention::{DType, Mask};
 use ladder::registry::DEVICE_RUNGS;
+use proptest::prelude::*;
 use testkit::forward_on_canaries;
-use testkit::problems::{BatchKind, Spec};
+use testkit::problems::{BatchKind, Spec, problems};
 
 /// Schedules where `SIM_SEEDS` does not say.
 const SEEDS: u64 = 20;
@@ -32,6 +33,25 @@ fn no_schedule_raises_an_alarm_or_changes_a_bit() {
                 let bits = (output.o.view().to_f64(), output.lse);
                 assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{} {dtype}: seed {seed}", rung.name);
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any problem under any schedule: what fails is shrunk to a small problem and a small seed.
+    #[test]
+    fn drawn_schedules_change_nothing(spec in problems(), seed: u64) {
+        let dtype = if spec.dtype == DType::Bf16 { DType::F16 } else { spec.dtype };
+        let spec = Spec { dtype, kv_heads: 1, group: spec.group.min(2), ..spec };
+        let owned = spec.build();
+        for rung in DEVICE_RUNGS {
+            let run = |seed| forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
+            let bits = |output: attention::Output| (output.o.view().to_f64().mapv(f64::to_bits), output.lse.mapv(f32::to_bits));
+            let (drawn, plain) = (run(seed), run(0));
+            prop_assert!(drawn.is_ok(), "{}: {:?}", rung.name, drawn.err());
+            prop_assert!(bits(drawn?) == bits(plain?), "{}: other bits than under seed 0", rung.name);
         }
     }
 }
