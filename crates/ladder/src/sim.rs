@@ -156,6 +156,35 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
     use crate::cli::sim_args;
+    use testkit::problems::Spec;
+
+    #[test]
+    fn a_failure_is_told_with_its_seed_and_the_command_that_repeats_it() {
+        let args = sim_args(&["cuda-fa1", "--n=3", "--d=4", "--seed=5", "--schedules=10"]);
+        let (owned, rung) = (Spec::plain(3, 3, 4).build(), registry::device_rung("cuda-fa1").unwrap());
+        let problem = owned.problem();
+        let done = |seed| Done {
+            args: &args,
+            used: "some numbers".into(),
+            plan: rung.plan(&Shape::from(&problem), problem.options(), 1 << 16).unwrap(),
+            rung,
+            predicted: predicted(rung, &problem, 1 << 16),
+            simulated: Err(Failure { seed, what: "fa1: race: it was\n  at line 3".into() }),
+        };
+        let head = "cuda-fa1 on a simulated GPU. some numbers\n";
+        let told = |seed, before: &str| {
+            format!(
+                "{head}seed {seed}{before}: fa1: race: it was\n  at line 3\nThe same again: {}",
+                repeat(&args, seed)
+            )
+        };
+        assert_eq!(done(5).text(), told(5, ""));
+        assert_eq!(done(7).text(), told(7, " (2 before it passed)"));
+        let json = done(7).json();
+        let failure = json!({ "seed": 7, "what": "fa1: race: it was\n  at line 3", "repeat": repeat(&args, 7) });
+        assert_eq!((&json["passed"], &json["failure"], &json["kernels"]), (&false.into(), &failure, &Value::Null));
+        assert_eq!(repeat(&args, 7), "ladder sim cuda-fa1 --seed 7 --n=3 --d=4");
+    }
 
     #[test]
     fn a_seed_runs_again_by_the_command_that_is_printed() {

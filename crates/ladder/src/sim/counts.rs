@@ -78,7 +78,7 @@ pub(super) fn instructions(kernel: &str, grid: [u32; 3], block: [u32; 3], counte
     let all = instructions_of(counters) as f64;
     let share = |(name, count): &(&String, &u64)| format!("{name} {:.0}%", 100.0 * **count as f64 / all);
     let named: Vec<String> = instructions.iter().take(NAMED).map(share).collect();
-    format!("{kernel}: {} blocks of {} threads; {}", product(grid), product(block), named.join(", "))
+    format!("{kernel}: blocks {}, each of {} threads; {}", product(grid), product(block), named.join(", "))
 }
 
 /// What the table's words mean.
