@@ -67,8 +67,8 @@ fa1(const __grid_constant__ Problem problem, Blocks blocks, Running running) {
     // Lines 3 and 4, dividing into tiles, are the steps of the two loops.
     for (int j0 = 0; j0 < head.k.len; j0 += blocks.keys) {  // line 5
         const int keys = min(blocks.keys, head.k.len - j0);
-        __syncthreads();  // the tiles before have been read, and may be overwritten
-        load(k_j, head.k, j0, keys), load(v_j, head.v, j0, keys);  // line 6
+        // Line 6. Nobody reads the tiles before: the last barrier came after the last row that did.
+        load(k_j, head.k, j0, keys), load(v_j, head.v, j0, keys);
         for (int i0 = 0; i0 < head.q.len; i0 += blocks.rows) {  // line 7
             const int rows = min(blocks.rows, head.q.len - i0);
             __syncthreads();  // q_i, o_i, l_i, m_i have been read or stored, and O is written
@@ -120,7 +120,7 @@ fa1(const __grid_constant__ Problem problem, Blocks blocks, Running running) {
     // ANCHOR_END: loops
 
     // Line 16, return O, and what the listing leaves out: the sink, lse, and the rounding of o.
-    __syncthreads();
+    __syncthreads();  // O, l and m are whole
     for (long long x = threadIdx.x; x < (long long)head.q.len * problem.d_v; x += THREADS) {
         const int i = x / problem.d_v, c = x % problem.d_v;
         head.o(i, c) = from_f32<ELEMENT>(O(i, c) * (final_factor(m[i], l[i], head.sink) * l[i]));

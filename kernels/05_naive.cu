@@ -56,11 +56,11 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_scores(const __g
     for (int c = 0; c < problem.d; c += TILE) {
         load(q, head.q, at.row, c);
         load(k, head.k, at.column, c);
-        __syncthreads();  // the tiles are whole
+        __syncthreads();  // the tiles of Q and K are whole
         for (int x = 0; x < TILE; ++x) {
             for (int n = 0; n < STEPS; ++n) dot[n] += q[threadIdx.y + n * WARPS][x] * k[threadIdx.x][x];
         }
-        __syncthreads();  // they have been read, and may be overwritten
+        __syncthreads();  // Q and K have been read, and may be overwritten
     }
     const int j = at.column + threadIdx.x;
     for (int n = 0; n < STEPS; ++n) {
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __g
     for (int j = 0; j < head.k.len; j += TILE) {
         load(weights, all, at.row, j);
         load(v, head.v, j, at.column);
-        __syncthreads();  // the tiles are whole
+        __syncthreads();  // the tiles of P and V are whole
         for (int y = 0; y < TILE; ++y) {
             for (int n = 0; n < STEPS; ++n) {
                 run[n] = add_weighted(run[n], weights[threadIdx.y + n * WARPS][y], v[y][threadIdx.x]);
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(TILE* WARPS) naive_output(const __g
         if (j / TILE % TILES_A_SUM == TILES_A_SUM - 1 || j + TILE >= head.k.len) {
             for (int n = 0; n < STEPS; ++n) o[n] += run[n], run[n] = 0.0f;
         }
-        __syncthreads();  // they have been read, and may be overwritten
+        __syncthreads();  // P and V have been read, and may be overwritten
     }
     const int c = at.column + threadIdx.x;
     for (int n = 0; n < STEPS; ++n) {

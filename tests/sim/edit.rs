@@ -13,12 +13,7 @@ pub(crate) fn line(name: &str, words: &str) -> u32 {
 
 /// The prebuilt PTX of a variant in which the instructions that begin with `opcode`, and come from that line of that file, are
 /// edited.
-pub(crate) fn edited(
-    variant: &Variant,
-    (name, words): (&str, &str),
-    opcode: &str,
-    edit: fn(&str) -> String,
-) -> String {
+pub(crate) fn edited(variant: &Variant, (name, words): (&str, &str), opcode: &str, edit: fn(&str) -> String) -> String {
     let ptx = prebuilt::ptx(variant).unwrap();
     let number = file_number(ptx, name);
     let wanted = [number.to_string(), line(name, words).to_string()];

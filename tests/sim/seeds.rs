@@ -3,8 +3,8 @@
 use crate::simulated;
 use attention::{DType, Mask};
 use ladder::registry::DEVICE_RUNGS;
-use testkit::problems::{BatchKind, Spec};
 use testkit::forward_on_canaries;
+use testkit::problems::{BatchKind, Spec};
 
 /// Schedules where `SIM_SEEDS` does not say.
 const SEEDS: u64 = 20;

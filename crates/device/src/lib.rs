@@ -61,7 +61,7 @@ pub use error::DeviceError;
 pub use launch::{Arg, LaunchShape};
 pub use memory::Buffer;
 pub use module::{Image, Kernel, Module, Resources};
-pub use ptx_sim::Counters;
+pub use ptx_sim::{Counters, Flops, Global, Shared};
 pub use simulated::Simulator;
 pub use stream::{Event, Graph, Stream};
 pub use variant::{Source, Variant, file, files};

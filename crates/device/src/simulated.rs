@@ -40,7 +40,8 @@ pub struct Simulator(Arc<Mutex<State>>);
 struct State {
     memory: Memory,
     schedule: Schedule,
-    counters: Counters,
+    /// Of each kernel that was launched, in the order of their first launches.
+    counters: Vec<(String, Counters)>,
     /// How many streams were made.
     streams: u64,
     /// Of the streams that are captured.
@@ -52,7 +53,7 @@ impl Simulator {
         Simulator(Arc::new(Mutex::new(State {
             memory: Memory::new(ATTRIBUTES.memory_bytes as u64),
             schedule: Schedule { seed: 0, steps: STEPS },
-            counters: Counters::default(),
+            counters: Vec::new(),
             streams: 0,
             captures: Vec::new(),
         })))
@@ -71,8 +72,9 @@ impl Simulator {
         self.lock().schedule.steps = steps;
     }
 
-    /// What all launches have done since the last call, or since the device was made; one that failed is not counted.
-    pub fn take_counters(&self) -> Counters {
+    /// What the launches of each kernel have done together since the last call, or since the device was made: its name and
+    /// what was counted, in the order of first launches. One that failed is not counted.
+    pub fn take_counters(&self) -> Vec<(String, Counters)> {
         std::mem::take(&mut self.lock().counters)
     }
 

@@ -154,18 +154,27 @@ fn a_kernel_that_never_ends_meets_the_step_limit() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn what_launches_did_is_counted_until_it_is_taken() -> Result<(), DeviceError> {
+fn what_the_launches_of_each_kernel_did_is_counted_until_it_is_taken() -> Result<(), DeviceError> {
     let (device, simulator) = simulated();
-    let (kernel, stream, x) = (kernel(&device, PROBE, "affine")?, device.stream()?, device.upload(&[1f32; 40])?);
+    let (affine_kernel, stream) = (kernel(&device, PROBE, "affine")?, device.stream()?);
+    let (tickets, x) = (kernel(&device, TICKETS, "tickets")?, device.upload(&[1f32; 40])?);
+    let (next, taken) = (device.upload(&[0u32])?, device.upload(&[0u32; 8])?);
     for _ in 0..3 {
-        affine(&kernel, &stream, &x, 40)?;
+        affine(&affine_kernel, &stream, &x, 40)?;
+        // SAFETY: as in the test of orders.
+        unsafe {
+            tickets.launch(&stream, shape(32), &[Arg::U64(next.address()), Arg::U64(taken.address()), Arg::U32(0)])?
+        };
     }
-    let Counters { global_reads, global_writes, .. } = simulator.take_counters();
+    let counters = simulator.take_counters();
+    let names: Vec<&str> = counters.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["affine", "tickets"]);
+    let Counters { global_reads, global_writes, .. } = counters[0].1;
     // A warp of 32 numbers and one of 8, 4 and 1 sectors of 32 bytes.
     for global in [global_reads, global_writes] {
         assert_eq!((global.bytes, global.sectors, global.requests), (3 * 160, 3 * 5, 3 * 2));
     }
-    assert_eq!(simulator.take_counters(), Counters::default());
+    assert_eq!(simulator.take_counters(), []);
     Ok(())
 }
 

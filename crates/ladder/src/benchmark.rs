@@ -5,6 +5,7 @@ mod on_device;
 
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
+use crate::devices::Want;
 use crate::input::check_memory;
 use crate::memory;
 use anyhow::{Result, bail, ensure};
@@ -22,7 +23,7 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
     if let Some(file) = &args.ncu {
         return ncu::main(args, file);
     }
-    args.device.check(&args.rung)?;
+    args.device.check(&args.rung, Want::Times)?;
     match args.device.open()? {
         Some(device) => on_device::main(args, &device),
         None => on_cpu(args),
@@ -46,7 +47,7 @@ fn on_cpu(args: &BenchArgs) -> Result<bool> {
     let date = humantime::format_rfc3339_seconds(date).to_string();
     let head = Results { machine: Machine::cpu(), date, commit, method: METHOD.into(), ceilings, rows: Vec::new() };
     let all = args.rung.is_empty() && args.chapter.is_empty() && !args.peers;
-    finish(args, rows, head, args.device.not_run().filter(|_| all))
+    finish(args, rows, head, args.device.not_run(Want::Times).filter(|_| all))
 }
 
 /// Saves and shows what was measured; `false` if a result was wrong.

@@ -1,7 +1,7 @@
 //! The command line: what can be asked, and how an answer leaves.
 
 use crate::devices::{self, DeviceArgs};
-use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve};
+use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve, sim};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
@@ -33,6 +33,8 @@ enum Verb {
     Run(RunArgs),
     /// Run rungs on a conformance pack
     Conform(ConformArgs),
+    /// Run a rung of the GPU on a simulated one: check every memory access and the result, count what each kernel does
+    Sim(SimArgs),
     /// Measure rungs against the ones below them
     Bench(BenchArgs),
     /// Show saved results of `bench`, side by side
@@ -50,16 +52,7 @@ enum Verb {
 #[derive(Args, Debug)]
 pub(crate) struct ClimbArgs {
     #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
-    /// Take q, k and v (and what `run` takes) from this safetensors file instead
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["n", "d", "heads", "kv_heads", "batch"])]
-    pub(crate) input: Option<PathBuf>,
-    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
-    /// limit [default: causal for the embedded layer, else full]
-    #[arg(long, value_parser = mask)]
-    pub(crate) mask: Option<Mask>,
-    #[command(flatten)]
-    pub(crate) score: ScoreArgs,
+    pub(crate) problem: ProblemArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
     #[command(flatten)]
@@ -72,17 +65,33 @@ pub(crate) struct ClimbArgs {
     pub(crate) json: bool,
 }
 
+/// What a rung is run on: the embedded layer, unless a file or a shape is given.
+#[derive(Args, Debug)]
+pub(crate) struct ProblemArgs {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Take q, k and v (and what `run` takes) from this safetensors file instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["n", "d", "heads", "kv_heads", "batch"])]
+    pub(crate) input: Option<PathBuf>,
+    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
+    /// limit [default: causal for the embedded layer, else full]
+    #[arg(long, value_parser = mask)]
+    pub(crate) mask: Option<Mask>,
+    #[command(flatten)]
+    pub(crate) score: ScoreArgs,
+}
+
 /// The shape of seeded random data. Any of these takes the place of the embedded layer.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ShapeArgs {
-    /// Queries and keys of a sequence [default: 1024]. Any of --n, --d, --heads, --kv-heads and --batch asks for random F32
-    /// data instead of the embedded layer
+    /// Queries and keys of a sequence [default: 1024; on a simulated device 128]. Any of --n, --d, --heads, --kv-heads and
+    /// --batch asks for random F32 data instead of the embedded layer, of which a simulated device takes the first tokens
     #[arg(long, value_parser = count)]
     pub(crate) n: Option<usize>,
     /// Channels of a head [default: 64]
     #[arg(long, value_parser = count)]
     pub(crate) d: Option<usize>,
-    /// Query heads [default: 4]
+    /// Query heads [default: 4; on a simulated device 1]
     #[arg(long, value_parser = count)]
     pub(crate) heads: Option<usize>,
     /// Key and value heads [default: as many as query heads]
@@ -108,6 +117,12 @@ pub(crate) struct MachineArgs {
     /// Fast memory that a tiled rung may fill
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_FAST_MEMORY)]
     fast_memory: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ThreadArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_parser = threads)]
     threads: Option<usize>,
@@ -153,6 +168,26 @@ pub(crate) struct ConformArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// The rung
+    #[arg(value_name = "RUNG", value_parser = PossibleValuesParser::new(devices::names()))]
+    pub(crate) rung: String,
+    /// The order in which warps run: 0 is one after another, as far as each gets; any other draws one
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Run in so many orders, that of the seed and those of the numbers after it
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count)]
+    pub(crate) schedules: usize,
+    #[command(flatten)]
+    pub(crate) problem: ProblemArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
+    /// Print one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -291,9 +326,10 @@ pub(crate) fn main() -> Result<bool> {
         }
     };
     match cli.verb.unwrap_or(Verb::Climb(cli.climb)) {
-        Verb::Climb(args) => args.machine.pool()?.install(|| climb::main(&args)),
-        Verb::Run(args) => args.machine.pool()?.install(|| run::main(&args)),
-        Verb::Conform(args) => args.machine.pool()?.install(|| conform::main(&args)),
+        Verb::Climb(args) => args.machine.threads.pool()?.install(|| climb::main(&args)),
+        Verb::Run(args) => args.machine.threads.pool()?.install(|| run::main(&args)),
+        Verb::Conform(args) => args.machine.threads.pool()?.install(|| conform::main(&args)),
+        Verb::Sim(args) => args.threads.pool()?.install(|| sim::main(&args)),
         Verb::Bench(args) => benchmark::main(&args),
         Verb::Compare(args) => compare::main(&args),
         Verb::Check(args) => check::main(&args),
@@ -326,7 +362,9 @@ impl MachineArgs {
     pub(crate) fn settings(self) -> Settings {
         Settings { fast_memory: self.fast_memory }
     }
+}
 
+impl ThreadArgs {
     fn pool(self) -> Result<rayon::ThreadPool> {
         let threads = match (self.threads, std::env::var("RAYON_NUM_THREADS")) {
             (Some(threads), _) => threads,
@@ -404,8 +442,22 @@ fn mask(text: &str) -> Result<Mask, String> {
 /// What `ladder bench` would be told by these words.
 #[cfg(test)]
 pub(crate) fn bench_args(words: &[&str]) -> BenchArgs {
-    match Cli::parse_from([&["ladder", "bench"], words].concat()).verb {
+    match verb("bench", words) {
         Some(Verb::Bench(args)) => args,
         other => panic!("{other:?}"),
     }
+}
+
+/// What `ladder sim` would be told by these words.
+#[cfg(test)]
+pub(crate) fn sim_args(words: &[&str]) -> SimArgs {
+    match verb("sim", words) {
+        Some(Verb::Sim(args)) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+fn verb(verb: &str, words: &[&str]) -> Option<Verb> {
+    Cli::parse_from([&["ladder", verb], words].concat()).verb
 }

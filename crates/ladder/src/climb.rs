@@ -1,18 +1,19 @@
 //! `ladder climb`: every rung on one input, in one table.
 
 use crate::cli::{self, ClimbArgs};
-use crate::input::{Input, Shape, check_problem_memory};
-use crate::measure::{Measured, Moved, RUNS, Row, measure};
+use crate::devices::Want;
+use crate::input::{Input, check_problem_memory};
+use crate::measure::{Measured, Moved, RUNS, Row, Time, measure};
 use crate::{format, report};
 use anyhow::{Context, Result, ensure};
-use attention::{AttentionError, Mask, Problem, Traffic};
+use attention::{AttentionError, Traffic};
 use comfy_table::Cell;
 use ladder::registry::{self, RUNGS};
 use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let device = args.device.open()?;
-    let input = input(args)?;
+    let input = Input::from_args(&args.problem, args.device.is_simulated())?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
     let settings = args.machine.settings();
@@ -28,11 +29,12 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         problem.dtype()
     );
     let climb = Climb {
-        used: describe(&input, &problem),
+        used: input.describe(&problem),
         threads: rayon::current_num_threads(),
         compulsory: Traffic::compulsory(&problem),
         rows,
-        not_run: args.device.not_run(),
+        simulated: args.device.is_simulated(),
+        not_run: args.device.not_run(Want::Results),
     };
     let mut failures: Vec<String> = climb.rows.iter().filter_map(Row::failure).collect();
     cli::print(&if args.json { climb.json(args).to_string() } else { climb.text(args) })?;
@@ -53,33 +55,10 @@ pub(crate) struct Climb {
     /// What every algorithm must move.
     pub(crate) compulsory: Traffic,
     pub(crate) rows: Vec<Row>,
+    /// Whether the device of those that ran on one is simulated.
+    simulated: bool,
     /// Which rungs have no row, and why.
     not_run: Option<String>,
-}
-
-fn input(args: &ClimbArgs) -> Result<Input> {
-    if let Some(path) = &args.input {
-        return Input::read(path, args.mask.unwrap_or_default(), args.score);
-    }
-    match Shape::from_args(args.shape)? {
-        None => Input::layer(args.mask, args.score),
-        Some(shape) => {
-            shape.check_memory()?;
-            Ok(Input::random(shape, args.mask.unwrap_or(Mask::Full), args.score))
-        }
-    }
-}
-
-fn describe(input: &Input, problem: &Problem) -> String {
-    format!(
-        "{}: {}, q {:?}, k {:?}, v {:?}, mask {}",
-        input.label,
-        problem.dtype(),
-        problem.q().shape(),
-        problem.k().shape(),
-        problem.v().shape(),
-        problem.options().mask,
-    )
 }
 
 impl Climb {
@@ -102,10 +81,22 @@ impl Climb {
         self.rows.iter().filter(|row| row.refusal().is_none()).map(|row| self.row_cells(row)).collect()
     }
 
-    /// What is not in the table, a line for each kind: the times of kernels alone, and which rungs are missing and why.
+    /// What is not in the table, a line for each kind: what a device makes of the columns, with the times of kernels alone,
+    /// and which rungs are missing and why.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        let refusals = self.rows.iter().filter_map(Row::refusal).map(|why| format!("not in the table: {why}."));
+        let simulated = self.simulated.then(|| {
+            "on the simulated GPU nothing is timed: it checks every memory access, and has no clock. vs below is against the \
+             same algorithm on the CPU, extra memory is the kernels'. `ladder sim RUNG` counts what the kernels do."
+                .into()
+        });
+        self.kernels().or(simulated).into_iter().chain(refusals).chain(self.not_run.clone())
+    }
+
+    /// The times of kernels alone, if there are any.
+    fn kernels(&self) -> Option<String> {
         let kernels = self.rows.iter().filter_map(|row| {
-            let seconds = row.result.as_ref().ok()?.kernel_seconds?;
+            let seconds = row.result.as_ref().ok()?.time?.kernel_seconds?;
             Some(format!("{} {}", row.name, format::seconds(seconds)))
         });
         let kernels = kernels.collect::<Vec<_>>().join(", ");
@@ -113,9 +104,7 @@ impl Climb {
             "on a device, time and GFLOP/s are of the whole call, with copies to it and back, vs below is against the same \
              algorithm on the CPU, extra memory is the kernels'. Kernels alone: {kernels}."
         );
-        let refusals = self.rows.iter().filter_map(Row::refusal).map(|why| format!("not in the table: {why}."));
-        let on_device = Some(on_device).filter(|_| !kernels.is_empty());
-        on_device.into_iter().chain(refusals).chain(self.not_run.clone())
+        Some(on_device).filter(|_| !kernels.is_empty())
     }
 
     fn row_cells(&self, row: &Row) -> Vec<String> {
@@ -124,9 +113,9 @@ impl Climb {
             Ok(m) => cells.extend([
                 format!("{:.3}", m.truth.ratio()),
                 m.below.as_ref().map_or("-".into(), |(_, below)| format!("{:.3}", below.ratio())),
-                format::seconds(m.seconds),
-                if m.kernel_seconds.is_some() { "-".into() } else { self.threads.to_string() },
-                format::three_digits(m.gflops),
+                m.time.map_or("-".into(), |time| format::seconds(time.seconds)),
+                if on_device(row) { "-".into() } else { self.threads.to_string() },
+                m.time.map_or("-".into(), |time| format::three_digits(time.gflops)),
                 self.times_naive(m).map_or("-".into(), |times| format!("{}x", format::three_digits(times))),
                 format::bytes(m.peak_extra as f64),
                 m.traffic.map_or("-".into(), |moved| format::bytes(moved.counted.total() as f64)),
@@ -142,7 +131,7 @@ impl Climb {
     /// How many times as fast as the lowest rung.
     fn times_naive(&self, measured: &Measured) -> Option<f64> {
         let naive = self.rows.first()?.result.as_ref().ok()?;
-        Some(naive.seconds / measured.seconds)
+        Some(naive.time?.seconds / measured.time?.seconds)
     }
 
     /// What the columns mean.
@@ -175,8 +164,7 @@ impl Climb {
 
     fn json(&self, args: &ClimbArgs) -> Value {
         let rung = |row: &Row| {
-            let on_device = registry::device_rung(row.name).is_some();
-            let threads = (!on_device).then_some(self.threads);
+            let threads = (!on_device(row)).then_some(self.threads);
             let mut value = json!({ "rung": row.name, "chapter": row.chapter, "threads": threads });
             match &row.result {
                 Err(AttentionError::Unsupported { what, .. }) => {
@@ -188,13 +176,15 @@ impl Climb {
                     value["o_error_over_tol"] = json!(m.truth.o.ratio);
                     value["lse_error_over_tol"] = json!(m.truth.lse.ratio);
                     value["below_over_tol"] = json!(m.below.as_ref().map(|(_, below)| below.ratio()));
-                    value["seconds"] = json!(m.seconds);
-                    if let Some(seconds) = m.kernel_seconds {
-                        value["kernel_seconds"] = json!(seconds);
+                    if let Some(Time { seconds, kernel_seconds, runs, gflops }) = m.time {
+                        value["seconds"] = json!(seconds);
+                        if let Some(seconds) = kernel_seconds {
+                            value["kernel_seconds"] = json!(seconds);
+                        }
+                        value["runs"] = json!(runs);
+                        value["gflops"] = json!(gflops);
+                        value["times_naive"] = json!(self.times_naive(m));
                     }
-                    value["runs"] = json!(m.runs);
-                    value["gflops"] = json!(m.gflops);
-                    value["times_naive"] = json!(self.times_naive(m));
                     value["peak_extra_bytes"] = json!(m.peak_extra);
                     if let Some(Moved { counted, formula }) = m.traffic {
                         value["hbm_bytes"] = json!(counted.total());
@@ -216,4 +206,8 @@ impl Climb {
             "rungs": self.rows.iter().map(rung).collect::<Vec<_>>(),
         })
     }
+}
+
+fn on_device(row: &Row) -> bool {
+    registry::device_rung(row.name).is_some()
 }

@@ -1,7 +1,8 @@
 //! `ladder conform`: rungs on a conformance pack.
 
 use crate::cli::{self, ConformArgs};
-use crate::{devices, format};
+use crate::devices::{self, Want};
+use crate::format;
 use anyhow::{Result, bail, ensure};
 use attention::{Attention, oracle};
 use comfy_table::{Cell, Color};
@@ -13,7 +14,7 @@ use serde_json::json;
 use testkit::pack::{Case, CaseReport, Outcome, Pack, Status, run_on_canaries};
 
 pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
-    args.device.check(&args.rung)?;
+    args.device.check(&args.rung, Want::Results)?;
     let device = args.device.open()?;
     let pack = Pack::open(&args.dir)?;
     ensure!(!pack.cases().is_empty(), "{}: found no cases in manifest.json, wanted at least one", args.dir.display());
@@ -27,7 +28,7 @@ pub(crate) fn main(args: &ConformArgs) -> Result<bool> {
     }
     bar.finish_and_clear();
     let names: Vec<&str> = contestants.iter().map(|(name, _)| *name).collect();
-    let not_run = args.device.not_run().filter(|_| args.rung.is_empty());
+    let not_run = args.device.not_run(Want::Results).filter(|_| args.rung.is_empty());
     cli::print(&if args.json { json(&names, &results) } else { text(&names, &results, not_run) })?;
     let mut passed = true;
     for (rung, report) in pairs(&names, &results) {

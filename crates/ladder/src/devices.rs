@@ -11,6 +11,16 @@ use ladder::registry::{self, DEVICE_RUNGS, ORACLE, RUNGS, Settings};
 enum Kind {
     /// The first GPU that CUDA shows
     Cuda,
+    /// A simulated GPU, which runs the same kernels on the CPU and checks what they do: slow, and without a clock
+    Sim,
+}
+
+/// What a command asks of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Results,
+    /// Which take a clock.
+    Times,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -23,16 +33,32 @@ pub(crate) struct DeviceArgs {
 impl DeviceArgs {
     /// The device, if one is asked for.
     pub(crate) fn open(self) -> Result<Option<Device>> {
-        let open = |Kind::Cuda| Device::cuda(0).context("--device cuda");
+        let open = |kind| match kind {
+            Kind::Cuda => Device::cuda(0).context("--device cuda"),
+            Kind::Sim => Ok(Device::simulated()),
+        };
         self.device.map(open).transpose()
     }
 
-    /// Refuses the first of these rungs that does not run where it was asked for.
-    pub(crate) fn check(self, names: &[String]) -> Result<()> {
+    /// Whether the device is a simulated one.
+    pub(crate) fn is_simulated(self) -> bool {
+        self.device == Some(Kind::Sim)
+    }
+
+    /// Refuses a device that does not give what is wanted, and the first of these rungs that does not run where it was asked
+    /// for.
+    pub(crate) fn check(self, names: &[String], want: Want) -> Result<()> {
+        if (self.device, want) == (Some(Kind::Sim), Want::Times) {
+            bail!("--device sim: found a simulated device, which has no clock, wanted --device cuda");
+        }
+        let kind = if self.is_simulated() { "sim" } else { "cuda" };
         for name in names {
-            match (registry::device_rung(name), self.device) {
-                (Some(_), None) => bail!("{name} runs on a device: add --device cuda"),
-                (None, Some(Kind::Cuda)) => bail!("{name} runs on the CPU: leave out --device cuda"),
+            match (registry::device_rung(name), self.device, want) {
+                (Some(_), None, Want::Times) => bail!("{name} runs on a device: add --device cuda"),
+                (Some(_), None, Want::Results) => {
+                    bail!("{name} runs on a device: add --device cuda, or --device sim without a GPU")
+                }
+                (None, Some(_), _) => bail!("{name} runs on the CPU: leave out --device {kind}"),
                 _ => {}
             }
         }
@@ -40,14 +66,18 @@ impl DeviceArgs {
     }
 
     /// Which rungs have no part in a command that takes all rungs, and why; `None` if all have.
-    pub(crate) fn not_run(self) -> Option<String> {
+    pub(crate) fn not_run(self, want: Want) -> Option<String> {
         if self.device.is_some() {
             return None;
         }
         let names = names().collect::<Vec<_>>().join(", ");
-        Some(match device::cuda_devices() {
-            Ok(_) => format!("{names} were not run: they need --device cuda."),
-            Err(missing) => format!("{names} were not run: {missing}; `ladder doctor` says more."),
+        Some(match (device::cuda_devices(), want) {
+            (Ok(_), Want::Times) => format!("{names} were not run: they need --device cuda."),
+            (Ok(_), Want::Results) => format!("{names} were not run: they need --device cuda or --device sim."),
+            (Err(missing), Want::Times) => format!("{names} were not run: {missing}; `ladder doctor` says more."),
+            (Err(missing), Want::Results) => {
+                format!("{names} were not run: {missing}; --device sim runs them on a simulated GPU.")
+            }
         })
     }
 }

@@ -41,8 +41,8 @@ pub(crate) fn main(args: &DoctorArgs) -> Result<bool> {
     }
     cli::print(&format!(
         "cpu       {cpu} ({})\nfeatures  {}\nvectors   {} in fa2-simd\nthreads   {threads}\nmemory    {} available\ngpu       {}\n\
-         cuda      {}\nnvrtc     {}\n\
-         rungs     {}: on the CPU, in {threads} threads\n          {}: on a GPU, with --device cuda",
+         cuda      {}\nnvrtc     {}\nsimulator needs neither a GPU nor CUDA: it runs the kernels' prebuilt PTX on the CPU\n\
+         rungs     {}: on the CPU, in {threads} threads\n          {}: on a GPU, with --device cuda; on a simulated one, with --device sim",
         std::env::consts::ARCH,
         if features.is_empty() { "none beyond the baseline".into() } else { features.join(" ") },
         Fa2Simd::default().simd(),

@@ -47,6 +47,17 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
+/// How many, exactly below 10,000, else in the largest unit that leaves at least one.
+pub(crate) fn count(x: f64) -> String {
+    match x {
+        x if x < 1e4 => format!("{x:.0}"),
+        x if x < 1e6 => format!("{} k", three_digits(x / 1e3)),
+        x if x < 1e9 => format!("{} M", three_digits(x / 1e6)),
+        x if x < 1e12 => format!("{} G", three_digits(x / 1e9)),
+        x => format!("{} T", three_digits(x / 1e12)),
+    }
+}
+
 /// A number with about three digits that count.
 pub(crate) fn three_digits(x: f64) -> String {
     match x.abs() {

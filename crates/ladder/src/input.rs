@@ -1,6 +1,6 @@
 //! What a rung is run on: the embedded layer of a real model, seeded random data, or a file.
 
-use crate::cli::{ScoreArgs, ShapeArgs};
+use crate::cli::{ProblemArgs, ScoreArgs, ShapeArgs};
 use crate::{format, memory};
 use anyhow::{Result, bail, ensure};
 use attention::{Mask, Problem, Tensor};
@@ -14,6 +14,9 @@ static LAYER: &[u8] = include_bytes!("../../../tests/data/real/smollm2-layer14.s
 
 /// The seed of all random data, so that two people who climb the same shape climb the same numbers.
 const SEED: u64 = 14;
+
+/// Tokens of the embedded layer that a simulated device takes: seconds of its work, and no multiple of a tile.
+const SIMULATED_TOKENS: usize = 100;
 
 /// The names of a file's tensors that a call can use.
 const USED: [&str; 10] =
@@ -42,11 +45,38 @@ pub(crate) struct Shape {
 }
 
 impl Input {
+    /// What the command line asks for, by default what fits the device.
+    pub(crate) fn from_args(args: &ProblemArgs, simulated: bool) -> Result<Self> {
+        if let Some(path) = &args.input {
+            return Input::read(path, args.mask.unwrap_or_default(), args.score);
+        }
+        match Shape::from_args(args.shape, simulated)? {
+            None if simulated => Ok(Input::layer(args.mask, args.score)?.shortened(SIMULATED_TOKENS)),
+            None => Input::layer(args.mask, args.score),
+            Some(shape) => {
+                shape.check_memory()?;
+                Ok(Input::random(shape, args.mask.unwrap_or(Mask::Full), args.score))
+            }
+        }
+    }
+
     /// The embedded layer, causal unless asked otherwise.
-    pub(crate) fn layer(mask: Option<Mask>, score: ScoreArgs) -> Result<Self> {
+    fn layer(mask: Option<Mask>, score: ScoreArgs) -> Result<Self> {
         let file = safetensors_from_bytes("smollm2-layer14.safetensors", LAYER)?;
         let label = "SmolLM2-135M-Instruct, layer 14, on a short story".into();
         Ok(Input { label, ..Input::from_tensors(&file, mask.unwrap_or(Mask::Causal), score)? })
+    }
+
+    /// The first so many tokens of a layer, of which it has more.
+    fn shortened(mut self, tokens: usize) -> Self {
+        let first = |tensor: &Tensor| tensor.view().rows(0..tokens).to_tensor();
+        let OwnedProblem { q, k, v, .. } = &mut self.owned;
+        (*q, *k) = (first(q), first(k));
+        if let Values::Own(v) = v {
+            *v = first(v);
+        }
+        self.label = format!("{}, its first {tokens} tokens", self.label);
+        self
     }
 
     /// q, k and v of a safetensors file, with whatever else it holds that a call can use.
@@ -96,6 +126,19 @@ impl Input {
         })
     }
 
+    /// What is run, for people.
+    pub(crate) fn describe(&self, problem: &Problem) -> String {
+        format!(
+            "{}: {}, q {:?}, k {:?}, v {:?}, mask {}",
+            self.label,
+            problem.dtype(),
+            problem.q().shape(),
+            problem.k().shape(),
+            problem.v().shape(),
+            problem.options().mask,
+        )
+    }
+
     /// Standard normal F32 data.
     pub(crate) fn random(shape: Shape, mask: Mask, score: ScoreArgs) -> Self {
         let Shape { batch, heads, kv_heads, n, d } = shape;
@@ -111,16 +154,17 @@ impl Input {
 }
 
 impl Shape {
-    /// The shape that the command line asks for, if it asks for one.
-    pub(crate) fn from_args(args: ShapeArgs) -> Result<Option<Self>> {
+    /// The shape that the command line asks for, if it asks for one; what it leaves open is smaller on a simulated device.
+    fn from_args(args: ShapeArgs, simulated: bool) -> Result<Option<Self>> {
         let ShapeArgs { n, d, heads, kv_heads, batch } = args;
         if [n, d, heads, kv_heads, batch].iter().all(Option::is_none) {
             return Ok(None);
         }
-        let heads = heads.unwrap_or(kv_heads.unwrap_or(4));
+        let (some_n, some_heads) = if simulated { (128, 1) } else { (1024, 4) };
+        let heads = heads.unwrap_or(kv_heads.unwrap_or(some_heads));
         let kv_heads = kv_heads.unwrap_or(heads);
         ensure!(heads % kv_heads == 0, "--kv-heads: found {kv_heads}, wanted a divisor of --heads {heads}");
-        Ok(Some(Shape { batch: batch.unwrap_or(1), heads, kv_heads, n: n.unwrap_or(1024), d: d.unwrap_or(64) }))
+        Ok(Some(Shape { batch: batch.unwrap_or(1), heads, kv_heads, n: n.unwrap_or(some_n), d: d.unwrap_or(64) }))
     }
 
     /// Whether the machine can climb it.

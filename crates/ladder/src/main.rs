@@ -1,5 +1,5 @@
-//! `ladder`: climb the rungs, run one, check them against a pack or an exercise of yours, measure them, serve requests,
-//! compile kernels, look at the machine.
+//! `ladder`: climb the rungs, run one, simulate a GPU's, check them against a pack or an exercise of yours, measure them, serve
+//! requests, compile kernels, look at the machine.
 
 mod benchmark;
 mod check;
@@ -18,6 +18,7 @@ mod page;
 mod report;
 mod run;
 mod serve;
+mod sim;
 
 use std::process::ExitCode;
 

@@ -35,6 +35,17 @@ pub(crate) struct Measured {
     /// Against the next lower rung that can do the problem, of which the lowest has none; on a device, against the same
     /// algorithm on the CPU.
     pub(crate) below: Option<(&'static str, Verdict)>,
+    /// `None` on a simulated device, which has no clock.
+    pub(crate) time: Option<Time>,
+    /// Bytes allocated at once beyond inputs and outputs; on a device, by the kernels there.
+    pub(crate) peak_extra: usize,
+    /// By the meter and by the closed formula, if the rung counts.
+    pub(crate) traffic: Option<Moved>,
+}
+
+/// How long a call takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
     /// The median of the timed runs.
     pub(crate) seconds: f64,
     /// Of them, those of the kernels alone, on a device.
@@ -42,10 +53,6 @@ pub(crate) struct Measured {
     pub(crate) runs: usize,
     /// Floating-point operations in 10^9 a second, counting visible pairs only.
     pub(crate) gflops: f64,
-    /// Bytes allocated at once beyond inputs and outputs; on a device, by the kernels there.
-    pub(crate) peak_extra: usize,
-    /// By the meter and by the closed formula, if the rung counts.
-    pub(crate) traffic: Option<Moved>,
 }
 
 /// Bytes between slow and fast memory.
@@ -128,8 +135,9 @@ fn measure_rung(
     done?;
     let verdicts = judged(attention.as_ref(), problem, &output, truth, below);
     bar.inc(1);
-    let timed = timed(attention.as_ref(), problem, output.clone(), bar)?;
-    Ok((Measured { peak_extra, traffic, ..Measured::new(problem, verdicts, timed) }, output))
+    let time = Some(timed(attention.as_ref(), problem, output.clone(), bar)?);
+    let (truth, below) = verdicts;
+    Ok((Measured { truth, below, time, peak_extra, traffic }, output))
 }
 
 /// The verdicts on an output: against the oracle, and against another rung's.
@@ -147,13 +155,13 @@ fn judged(
     (judge(problem, truth, output, weights), below.map(against))
 }
 
-/// The median time of some runs, in seconds, and how many they were.
+/// The median time of some runs.
 fn timed(
     attention: &dyn Attention,
     problem: &Problem,
     mut scratch: Output,
     bar: &ProgressBar,
-) -> Result<(f64, usize), AttentionError> {
+) -> Result<Time, AttentionError> {
     let mut times = Vec::new();
     while times.len() < RUNS && times.iter().sum::<Duration>() < PATIENCE {
         let start = Instant::now();
@@ -163,22 +171,8 @@ fn timed(
     }
     bar.finish();
     times.sort();
-    Ok((times[times.len() / 2].as_secs_f64(), times.len()))
-}
-
-impl Measured {
-    fn new(problem: &Problem, (truth, below): Verdicts, (seconds, runs): (f64, usize)) -> Self {
-        Measured {
-            truth,
-            below,
-            seconds,
-            kernel_seconds: None,
-            runs,
-            gflops: flops(problem) / seconds / 1e9,
-            peak_extra: 0,
-            traffic: None,
-        }
-    }
+    let seconds = times[times.len() / 2].as_secs_f64();
+    Ok(Time { seconds, kernel_seconds: None, runs: times.len(), gflops: flops(problem) / seconds / 1e9 })
 }
 
 fn moved(rung: &Rung, problem: &Problem, settings: Settings) -> Result<Option<Moved>, AttentionError> {

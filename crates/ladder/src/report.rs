@@ -51,10 +51,12 @@ pub(crate) fn write(
 ) -> Result<Vec<String>> {
     let (mut points, mut failures) = (Vec::new(), Vec::new());
     let longest = longest(problem);
+    // A simulated device has no speed, and its memory no length: its rungs have nothing to draw.
+    let device = device.filter(|device| !matches!(device, Device::Simulated(_)));
     let mut n = SHORTEST;
     while n <= longest {
         let shape = shape(problem, n);
-        let input = Input::random(shape, problem.options().mask, args.score);
+        let input = Input::random(shape, problem.options().mask, args.problem.score);
         input.owned.try_problem()?;
         let rows = measure(&input.owned, args.machine.settings(), device);
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));
@@ -67,7 +69,7 @@ pub(crate) fn write(
 }
 
 fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) -> Result<String> {
-    let speed = series(points, |m| Some(m.gflops));
+    let speed = series(points, |m| Some(m.time?.gflops));
     let memory = series(points, |m| Some(m.peak_extra as f64));
     let counted =
         series(points, |m| Some(m.traffic?.counted.total() as f64)).into_iter().map(|line| Series { width: 0, ..line });
@@ -90,7 +92,7 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
         problem.options().mask,
         climb.threads,
     )?;
-    html.push_str(&page::key(climb.rows.iter().map(|row| row.name)));
+    html.push_str(&page::key(points.iter().take(1).flat_map(|point| &point.rows).map(|row| row.name)));
     for (title, lines, unit) in [
         ("Speed in GFLOP/s", speed, format::three_digits as fn(f64) -> String),
         ("Memory beyond inputs and outputs", memory, format::bytes),

@@ -1,8 +1,9 @@
 //! `ladder run`: one rung on tensors from a file.
 
 use crate::cli::{self, RunArgs};
+use crate::devices::{self, Want};
+use crate::format;
 use crate::input::{Input, check_problem_memory};
-use crate::{devices, format};
 use anyhow::{Context, Result};
 use attention::{DType, Output, Tensor};
 use device::Device;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use testkit::files::{FileTensor, write_safetensors};
 
 pub(crate) fn main(args: &RunArgs) -> Result<bool> {
-    args.device.check(std::slice::from_ref(&args.rung))?;
+    args.device.check(std::slice::from_ref(&args.rung), Want::Results)?;
     let device = args.device.open()?;
     let input = Input::read(&args.input, args.mask, args.score)?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;

@@ -49,9 +49,10 @@ fn a_rung_is_refused_where_it_does_not_run() {
     let pack = pack();
     for rung in DEVICE_RUNGS.iter().map(|rung| rung.name) {
         let words = format!("error: {rung} runs on a device: add --device cuda");
-        refused(&["run", "--rung", rung, "--input", "no.safetensors"], &[&words]);
-        refused(&["conform", &pack, "--rung", "fa1", "--rung", rung], &[&words]);
-        refused(&["bench", "--rung", rung], &[&words]);
+        let either = format!("{words}, or --device sim without a GPU");
+        refused(&["run", "--rung", rung, "--input", "no.safetensors"], &[&either]);
+        refused(&["conform", &pack, "--rung", "fa1", "--rung", rung], &[&either]);
+        refused(&["bench", "--rung", rung], &[&format!("{words}\n")]);
     }
     for rung in ["fa2", "mla-absorbed"] {
         let words = format!("error: {rung} runs on the CPU: leave out --device cuda");
@@ -60,7 +61,7 @@ fn a_rung_is_refused_where_it_does_not_run() {
         refused(&["bench", "--device", "cuda", "--rung", rung], &[&words]);
     }
     for (args, names) in [
-        (&["climb", "--device", "abacus"][..], &["--device", "abacus", "cuda"][..]),
+        (&["climb", "--device", "abacus"][..], &["--device", "abacus", "cuda", "sim"][..]),
         (&["bench", "--device", "cuda", "--chapter", "1"], &["--device", "--chapter"]),
         (&["bench", "--device", "cuda", "--threads", "1"], &["--device", "--threads"]),
         (&["bench", "--device", "cuda", "--peers"], &["--device", "--peers"]),
@@ -78,17 +79,18 @@ fn what_takes_all_rungs_says_which_it_left_out() {
     let names = DEVICE_RUNGS.iter().map(|rung| rung.name).collect::<Vec<_>>().join(", ");
     let shape = ["climb", "--n", "8", "--d", "4", "--heads", "1"];
     let text = |args: &[&str]| String::from_utf8(without_devices(args).stdout).unwrap();
-    for (args, named) in [
-        (&shape[..], false),
-        (&["bench", "--n", "4", "--threads", "1"], false),
-        (&["bench", "--n", "4", "--threads", "1", "--rung", "fa2"], true),
-        (&["conform", &pack(), "--rung", "oracle"], true),
+    let (doctor, sim) = ("; `ladder doctor` says more.", "; --device sim runs them on a simulated GPU.");
+    for (args, named, advice) in [
+        (&shape[..], false, sim),
+        (&["bench", "--n", "4", "--threads", "1"], false, doctor),
+        (&["bench", "--n", "4", "--threads", "1", "--rung", "fa2"], true, doctor),
+        (&["conform", &pack(), "--rung", "oracle"], true, sim),
     ] {
         let text = text(args);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(&names)).collect();
         assert_eq!(lines.len(), usize::from(!named), "{args:?}: {text}");
         let complete =
-            |line: &&str| line.starts_with(&format!("{names} were not run: CUDA d")) && line.ends_with("says more.");
+            |line: &&str| line.starts_with(&format!("{names} were not run: CUDA d")) && line.ends_with(advice);
         assert!(lines.iter().all(complete), "{text}");
     }
     let json: Value = serde_json::from_str(&text(&[&shape[..], &["--json"]].concat())).unwrap();

@@ -28,7 +28,12 @@ fn the_doctor_describes_the_machine() {
     let wanted = RUNGS.iter().map(|rung| (rung.name, "cpu")).chain(DEVICE_RUNGS.iter().map(|rung| (rung.name, "cuda")));
     let rungs = doctor["rungs"].as_array().unwrap();
     assert!(rungs.iter().map(|row| (row["rung"].as_str().unwrap(), row["runs_on"].as_str().unwrap())).eq(wanted));
-    assert!(ladder(&["doctor"], &[]).contains("cuda-fa2-simt: on a GPU, with --device cuda"));
+    let text = ladder(&["doctor"], &[]);
+    assert!(
+        text.contains("cuda-fa2-simt: on a GPU, with --device cuda; on a simulated one, with --device sim"),
+        "{text}"
+    );
+    assert!(text.contains("\nsimulator needs neither a GPU nor CUDA"), "{text}");
 }
 
 /// A library that loads, and has no function of the driver or the compiler: one that this program itself uses.

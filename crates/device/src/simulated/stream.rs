@@ -70,7 +70,10 @@ impl Launch {
     fn run(&self, state: &mut State) -> Result<(), DeviceError> {
         let arguments: Vec<&[u8]> = self.arguments.iter().map(Vec::as_slice).collect();
         let done = self.kernel.launch(&mut state.memory, self.shape, &arguments, state.schedule)?;
-        state.counters += done;
+        match state.counters.iter_mut().find(|(name, _)| name == self.kernel.name()) {
+            Some((_, counters)) => *counters += done,
+            None => state.counters.push((self.kernel.name().into(), done)),
+        }
         Ok(())
     }
 }

@@ -103,7 +103,15 @@ pub(super) struct Cell {
 }
 
 /// The marks that do not fit their cells.
-pub(super) type Overflow = Vec<Vec<Mark>>;
+pub(super) type Overflow = Vec<More>;
+
+/// The marks of a cell beyond its own.
+#[derive(Default)]
+pub(super) struct More {
+    marks: Vec<Mark>,
+    /// Not all of them are reads.
+    writes: bool,
+}
 
 impl Cell {
     const NONE: u32 = u32::MAX;
@@ -119,11 +127,14 @@ impl Cell {
         group: u32,
         bytes: u8,
     ) -> Option<&'a mut Mark> {
-        self.marks.iter_mut().chain(overflow.get_mut(self.more as usize).into_iter().flatten()).find(|mark| {
-            mark.kind == kind
-                && mark.lanes & 1 << lane != 0
-                && (mark.block, mark.warp, mark.epoch, mark.bytes) == (by.block, by.warp, group, bytes)
-        })
+        self.marks
+            .iter_mut()
+            .chain(overflow.get_mut(self.more as usize).into_iter().flat_map(|more| &mut more.marks))
+            .find(|mark| {
+                mark.kind == kind
+                    && mark.lanes & 1 << lane != 0
+                    && (mark.block, mark.warp, mark.epoch, mark.bytes) == (by.block, by.warp, group, bytes)
+            })
     }
 
     fn insert(&mut self, overflow: &mut Overflow, mark: Mark) {
@@ -133,9 +144,11 @@ impl Cell {
         }
         if self.more == Self::NONE {
             self.more = overflow.len() as u32;
-            overflow.push(Vec::new());
+            overflow.push(More::default());
         }
-        overflow[self.more as usize].push(mark);
+        let more = &mut overflow[self.more as usize];
+        more.writes |= !mark.kind.reads();
+        more.marks.push(mark);
     }
 }
 
@@ -183,6 +196,19 @@ struct Seen {
     two_blocks: bool,
 }
 
+impl More {
+    /// The mark of an instruction changes places with a read among the cell's own.
+    fn bring(&mut self, own: &mut [Mark], new: &Mark) {
+        let read = own.iter_mut().find(|mark| mark.lanes != 0 && mark.kind.reads());
+        let found = self.marks.iter_mut().find(|mark| mark.bytes == new.bytes && mark.same_instruction(new));
+        if let (Some(read), Some(found)) = (read, found)
+            && found.kind.reads()
+        {
+            std::mem::swap(read, found);
+        }
+    }
+}
+
 impl<'a> Access<'a> {
     #[inline]
     pub(super) fn new(kind: Kind, by: &By, lane: u8, clocks: &'a Clocks) -> Self {
@@ -196,8 +222,26 @@ impl<'a> Access<'a> {
     pub(super) fn apply(&self, cell: &mut Cell, overflow: &mut Overflow) -> Result<(), Earlier> {
         let mut seen = Seen::default();
         let mut more = overflow.get_mut(cell.more as usize);
-        if !self.look(&mut cell.marks, &mut seen) || !more.as_mut().is_none_or(|more| self.look(more, &mut seen)) {
-            return self.earliest(cell.marks.iter().chain(more.into_iter().flat_map(|more| more.iter())));
+        let ordered = self.look(&mut cell.marks, &mut seen);
+        // Many warps that read a word have a mark each. One that reads it again has its own among the cell's, and what
+        // does not conflict with a read need not be looked at.
+        if ordered
+            && seen.added
+            && !seen.warp
+            && self.mark.kind.reads()
+            && more.as_ref().is_some_and(|more| !more.writes)
+        {
+            return Ok(());
+        }
+        let inline = seen.added;
+        if !ordered || !more.as_mut().is_none_or(|more| self.look(&mut more.marks, &mut seen)) {
+            return self.earliest(cell.marks.iter().chain(more.into_iter().flat_map(|more| more.marks.iter())));
+        }
+        if let Some(more) = &mut more
+            && seen.added
+            && !inline
+        {
+            more.bring(&mut cell.marks, &self.mark);
         }
         if seen.two_blocks || (seen.added && !seen.warp) {
             return Ok(());
@@ -206,8 +250,9 @@ impl<'a> Access<'a> {
         let two_blocks = keep.is_some();
         self.supersede(&mut cell.marks, two_blocks, &mut keep);
         if let Some(more) = more {
-            self.supersede(more, two_blocks, &mut keep);
-            more.retain(|mark| mark.lanes != 0);
+            self.supersede(&mut more.marks, two_blocks, &mut keep);
+            more.marks.retain(|mark| mark.lanes != 0);
+            more.writes &= more.marks.iter().any(|mark| !mark.kind.reads());
         }
         if !seen.added {
             cell.insert(overflow, self.mark);
