@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use stream::Capture;
 
-/// Instructions of all warps after which a launch is taken to hang, where nothing else is said: minutes.
-const STEPS: u64 = 1 << 32;
+/// Instructions of all warps after which a launch is taken to hang, where nothing else is said: some ten minutes.
+const STEPS: u64 = 1 << 30;
 
 /// As Hopper, where that decides what a kernel may be, with the memory of a host.
 const ATTRIBUTES: Attributes = Attributes {
@@ -66,8 +66,8 @@ impl Simulator {
         self.lock().schedule.seed = seed;
     }
 
-    /// Sets after how many instructions of all its warps a launch is taken to hang, and ends with an error: 2^32 on a new
-    /// device, which take minutes.
+    /// Sets after how many instructions of all its warps a launch is taken to hang, and ends with an error: 2^30 on a new
+    /// device, which take some ten minutes.
     pub fn set_step_limit(&self, steps: u64) {
         self.lock().schedule.steps = steps;
     }
