@@ -12,7 +12,7 @@ mod subject {
 }
 
 fn main() -> std::process::ExitCode {
-    harness::run_with_nvrtc(checks::all(), harness::named![the_exercise_is_the_reference_with_six_places_to_fill])
+    harness::run_or_ignore(checks::all(), harness::named![the_exercise_is_the_reference_with_six_places_to_fill])
 }
 
 fn the_exercise_is_the_reference_with_six_places_to_fill() {

@@ -102,7 +102,7 @@ fn next(report: &Report, step: &Step) -> String {
             lines.extend(trial.said.lines().map(|line| format!("  {}", line.trim_end())));
         }
         lines.extend(trial.input.as_ref().map(|input| format!("  on {input}")));
-        let place = trial.at.as_ref().filter(|_| trial.state != State::Todo);
+        let place = trial.at.as_ref().filter(|_| !matches!(trial.state, State::Todo | State::NotRun));
         lines.extend(place.map(|at| format!("  at {at}")));
     }
     lines.push(String::new());
