@@ -11,6 +11,7 @@ use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
 use online_softmax::OnlineSoftmax;
+use std::env::VarError;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
@@ -159,16 +160,17 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
     output
 }
 
-/// The rungs that run on a device, where `FLASH_LADDER_DEVICE=cuda` asks for them.
+/// The rungs that run on a device, on the one that `FLASH_LADDER_DEVICE` asks for, if it does: the first GPU, or a simulated
+/// one that nothing else uses.
 fn device_rungs() -> Vec<Named> {
-    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-    let asked = || {
-        let name = std::env::var("FLASH_LADDER_DEVICE").ok()?;
-        assert_eq!(name, "cuda", "the devices that FLASH_LADDER_DEVICE may name");
-        Some(Device::cuda(0).unwrap())
+    static GPU: OnceLock<Device> = OnceLock::new();
+    let device = match std::env::var("FLASH_LADDER_DEVICE").as_deref() {
+        Ok("cuda") => GPU.get_or_init(|| Device::cuda(0).unwrap()).clone(),
+        Ok("sim") => Device::simulated(),
+        Err(VarError::NotPresent) => return Vec::new(),
+        other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
     };
-    let Some(device) = DEVICE.get_or_init(asked) else { return Vec::new() };
-    DEVICE_RUNGS.iter().map(|rung| named(rung.name, rung.build(device).unwrap())).collect()
+    DEVICE_RUNGS.iter().map(|rung| named(rung.name, rung.build(&device).unwrap())).collect()
 }
 
 /// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`] on what they

@@ -1,7 +1,7 @@
 //! What holds of a rung whatever the numbers are.
 
 use crate::data;
-use crate::problems::for_devices;
+use crate::problems::{for_devices, share};
 use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
 use device::Device;
 use ladder::registry::DEVICE_RUNGS;
@@ -20,17 +20,14 @@ pub(crate) fn bits(output: &Output) -> (Vec<u64>, Vec<u32>) {
     (o, output.lse.iter().map(|x| x.to_bits()).collect())
 }
 
-/// A problem in which every tile is full or nearly so, causal.
-pub(crate) fn some_tiles(dtype: DType, d: usize) -> Spec {
-    Spec {
-        lengths: vec![(300, 333), (65, 64), (1, 200)],
-        batch: BatchKind::KeyLens,
-        kv_heads: 2,
-        group: 3,
-        dtype,
-        mask: Mask::Causal,
-        ..Spec::plain(300, 333, d)
-    }
+/// A problem of several tiles, most of them full, causal; a small one for a simulated device.
+pub(crate) fn some_tiles(device: &Device, dtype: DType, d: usize) -> Spec {
+    let (lengths, kv_heads, group) = match device {
+        Device::Simulated(_) => (vec![(70, 77), (33, 32), (1, 65)], 1, 2),
+        _ => (vec![(300, 333), (65, 64), (1, 200)], 2, 3),
+    };
+    let plain = Spec::plain(lengths[0].0, lengths[0].1, d);
+    Spec { lengths, batch: BatchKind::KeyLens, kv_heads, group, dtype, mask: Mask::Causal, ..plain }
 }
 
 fn draw(
@@ -38,6 +35,7 @@ fn draw(
     check: impl Fn(&dyn Attention, &Spec) -> Result<(), TestCaseError>,
     device: &Device,
 ) -> Result<(), Failed> {
+    let cases = share(device, cases);
     for entry in DEVICE_RUNGS {
         let attention = entry.build(device)?;
         let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -100,7 +98,7 @@ const ELSEWHERE: [&str; 4] = [
 /// The refusals of `refusals.tsv`, and no other.
 pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(), Failed> {
     let table = std::fs::read_to_string(data("../refusals.tsv"))?;
-    let plain = some_tiles(DType::F32, 16);
+    let plain = some_tiles(device, DType::F32, 16);
     let wide = Spec { lengths: vec![(2, 3)], d: 257, d_v: 8, ..plain.clone() };
     let widest = Spec { lengths: vec![(2, 3)], kv_heads: 1, group: 1, d: 1 << 15, d_v: 8, ..plain.clone() };
     for entry in DEVICE_RUNGS {
@@ -138,7 +136,7 @@ pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(),
 pub(crate) fn threads_share_a_rung(device: &Device) -> Result<(), Failed> {
     for entry in DEVICE_RUNGS {
         let attention = entry.build(device)?;
-        let owned: Vec<_> = (0..4).map(|seed| Spec { seed, ..some_tiles(DType::F16, 64) }.build()).collect();
+        let owned: Vec<_> = (0..4).map(|seed| Spec { seed, ..some_tiles(device, DType::F16, 64) }.build()).collect();
         let alone: Vec<_> =
             owned.iter().map(|owned| Ok(bits(&attention.forward(&owned.problem())?))).collect::<Result<_, Failed>>()?;
         thread::scope(|scope| {

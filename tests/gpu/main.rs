@@ -1,8 +1,10 @@
-//! The rungs that run on a device, on the device.
+//! The rungs that run on a device, on the first GPU, and where there is none on a simulated one, with smaller problems and
+//! fewer of them.
 //!
 //! A program of its own: it can be carried to a machine with a GPU and run there, in the root of the repository. Most tests
-//! need nothing but the driver; where there is no device, or no NVRTC for a test that compiles, they show as ignored, with the
-//! reason. `PROPTEST_CASES` sets how many problems are drawn for each rung.
+//! need nothing but the driver; where there is no NVRTC for a test that compiles, they show as ignored, with the reason.
+//! `FLASH_LADDER_DEVICE` (`cuda` or `sim`) asks for a device, and `PROPTEST_CASES` sets how many problems are drawn for each
+//! rung.
 
 mod laws;
 mod mutants;
@@ -14,6 +16,7 @@ mod volume;
 use device::nvrtc::Nvrtc;
 use device::{Device, DeviceError};
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::env::VarError;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -23,7 +26,7 @@ type Test = fn(&Device) -> Result<(), Failed>;
 
 const TESTS: &[(&str, Test)] = &[
     ("every_rung_of_a_device_conforms", packs::every_rung_conforms),
-    ("layers_of_real_models", packs::layers_of_real_models),
+    ("a_layer_of_minilm", packs::a_layer_of_minilm),
     ("drawn_problems_agree_with_the_oracle_and_the_cpu_rung", problems::drawn_problems_agree),
     ("numbers_beyond_f32_products", problems::numbers_beyond_f32_products),
     ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
@@ -32,7 +35,6 @@ const TESTS: &[(&str, Test)] = &[
     ("threads_share_a_rung", laws::threads_share_a_rung),
     ("a_captured_graph_gives_the_same_bits", resident::a_captured_graph_gives_the_same_bits),
     ("nothing_outside_the_output_is_written", resident::nothing_outside_the_output_is_written),
-    ("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31),
 ];
 
 /// Tests that compile kernels.
@@ -41,26 +43,45 @@ const WITH_NVRTC: &[(&str, Test)] = &[
     ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
 ];
 
+/// Tests that need the speed of a GPU, and the last its memory.
+const LARGE: &[(&str, Test)] = &[
+    ("a_layer_of_smollm2", packs::a_layer_of_smollm2),
+    ("elements_beyond_2_to_the_31", volume::elements_beyond_2_to_the_31),
+];
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // One device: tests side by side would wait for each other, and none could measure memory.
-    arguments.test_threads = Some(1);
-    let no_device = device::cuda_devices().err();
-    let no_compiler = no_device.clone().or_else(|| Nvrtc::find().err());
-    let trials = |tests: &'static [(&str, Test)], missing: Option<DeviceError>| {
-        let kind = missing.as_ref().map_or("cuda".into(), |why| format!("not run: {why}"));
-        let trial = move |&(name, test): &'static (&str, Test)| Trial::test(name, move || test(device()?));
+    let on_gpu = on_gpu();
+    if on_gpu {
+        // One device: tests side by side would wait for each other, and none could measure memory.
+        arguments.test_threads = Some(1);
+    }
+    let kind = if on_gpu { "cuda" } else { "simulated" };
+    let trials = |tests: &'static [(&str, Test)], missing: Option<String>| {
+        let kind = missing.as_ref().map_or(kind.into(), |why| format!("not run: {why}"));
+        let trial = move |&(name, test): &'static (&str, Test)| Trial::test(name, move || test(&device(on_gpu)?));
         tests.iter().map(move |test| trial(test).with_kind(kind.clone()).with_ignored_flag(missing.is_some()))
     };
-    let all = trials(TESTS, no_device).chain(trials(WITH_NVRTC, no_compiler)).collect();
+    let no_compiler = Nvrtc::find().err().map(|why| why.to_string());
+    let too_small = (!on_gpu).then(|| "it takes minutes and more on a simulated GPU".into());
+    let all = trials(TESTS, None).chain(trials(WITH_NVRTC, no_compiler)).chain(trials(LARGE, too_small)).collect();
     libtest_mimic::run(&arguments, all).exit_code()
 }
 
-/// The first device. No context is created before a test asks for it.
-fn device() -> Result<&'static Device, Failed> {
-    static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
-    let device = DEVICE.get_or_init(|| Device::cuda(0).map_err(|error| error.to_string()));
-    device.as_ref().map_err(Failed::from)
+/// Whether the tests run on a GPU: what `FLASH_LADDER_DEVICE` says, or else whether there is one.
+fn on_gpu() -> bool {
+    match std::env::var("FLASH_LADDER_DEVICE").as_deref() {
+        Ok("cuda") => true,
+        Ok("sim") => false,
+        Err(VarError::NotPresent) => device::cuda_devices().is_ok(),
+        other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
+    }
+}
+
+/// The first GPU, or a simulated one of its own for each test. No context is created before a test asks for it.
+fn device(on_gpu: bool) -> Result<Device, DeviceError> {
+    static GPU: OnceLock<Result<Device, DeviceError>> = OnceLock::new();
+    if on_gpu { GPU.get_or_init(|| Device::cuda(0)).clone() } else { Ok(Device::simulated()) }
 }
 
 /// A file or folder of this package's data: of the checkout where it runs, or of the one where it was built.

@@ -9,10 +9,18 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use testkit::problems::{Spec, problems};
-use testkit::{check, check_against, forward_on_canaries, judge};
+use testkit::{forward_on_canaries, judge, judge_against};
 
 /// Problems for each rung where `PROPTEST_CASES` does not say.
 const CASES: u32 = 500;
+
+/// How many problems a device draws of those that a GPU draws.
+pub(crate) fn share(device: &Device, cases: u32) -> u32 {
+    match device {
+        Device::Simulated(_) => cases * 8 / 100,
+        _ => cases,
+    }
+}
 
 /// Drawn problems of the types that the rungs take; every third has five times the keys, for the tiles of a kernel are larger
 /// than those of a CPU rung.
@@ -25,15 +33,24 @@ pub(crate) fn for_devices() -> impl Strategy<Value = Spec> {
 }
 
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = asked.unwrap_or(share(device, CASES));
     for entry in DEVICE_RUNGS {
         let attention = entry.build(device)?;
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
             .run(&for_devices(), |spec| {
-                check(&attention, &spec)?;
-                check_against(&attention, below.as_ref(), &spec)
+                let owned = spec.build();
+                let (problem, truth) = (owned.problem(), oracle::truth(&owned.problem()));
+                let [found, below] =
+                    [&attention as &dyn Attention, below.as_ref()].map(|rung| forward_on_canaries(rung, &problem));
+                let (found, below, weights) = (found?, below?, attention.weights(&problem));
+                let verdict = judge(&problem, &truth, &found, weights);
+                prop_assert!(verdict.passes(), "against the oracle: {verdict}");
+                let verdict = judge_against(&problem, &truth, &found, &below, weights);
+                prop_assert!(verdict.passes(), "against {}: {verdict}", entry.on_cpu);
+                Ok(())
             })
             .map_err(|error| format!("{}: {error}", entry.name))?;
         println!("{}: {cases} problems", entry.name);

@@ -4,22 +4,33 @@ use crate::laws::{bits, some_tiles};
 use attention::{Attention, DType};
 use cuda_fa2::{CudaRung, Shape, Uploaded, variants};
 use device::nvrtc::Nvrtc;
-use device::{Device, DeviceError, Image, prebuilt};
+use device::{Device, DeviceError, Image, Source, Variant, prebuilt};
 use ladder::registry::DEVICE_RUNGS;
 use libtest_mimic::Failed;
 
+/// What NVRTC makes of a variant's source for a device: machine code, or PTX for a simulated one.
+pub(crate) fn image(device: &Device, variant: &Variant, source: &Source) -> Result<Image, DeviceError> {
+    let (nvrtc, (major, minor)) = (Nvrtc::find()?, device.attributes().compute_capability);
+    Ok(match device {
+        Device::Simulated(_) => {
+            Image::Ptx(String::from_utf8_lossy(&nvrtc.ptx(source, variant.arch)?.code).into_owned())
+        }
+        _ => Image::Cubin(nvrtc.cubin(source, &format!("sm_{major}{minor}"))?.code),
+    })
+}
+
 /// What the driver makes of the prebuilt PTX gives the bits of what NVRTC makes of the source.
 pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(), Failed> {
-    let (nvrtc, (major, minor)) = (Nvrtc::find()?, device.attributes().compute_capability);
+    let images = variants().map(|variant| Ok((variant, image(device, variant, &variant.source()?)?)));
+    let images = images.collect::<Result<Vec<_>, DeviceError>>()?;
     for rung in DEVICE_RUNGS {
         let (mut compiled, mut from_ptx) = (rung.build(device)?, rung.build(device)?);
-        for variant in variants() {
-            let cubin = nvrtc.cubin(&variant.source()?, &format!("sm_{major}{minor}"))?.code;
-            compiled = compiled.with_image(variant, &Image::Cubin(cubin))?;
+        for (variant, image) in &images {
+            compiled = compiled.with_image(variant, image)?;
             from_ptx = from_ptx.with_image(variant, &Image::Ptx(prebuilt::ptx(variant)?.into()))?;
         }
         for (dtype, d) in [(DType::F32, 64), (DType::F16, 128), (DType::F16, 200)] {
-            let owned = some_tiles(dtype, d).build();
+            let owned = some_tiles(device, dtype, d).build();
             if bits(&from_ptx.forward(&owned.problem())?) != bits(&compiled.forward(&owned.problem())?) {
                 return Err(format!("{}: other bits from prebuilt PTX, {dtype} {d}", rung.name).into());
             }
@@ -35,7 +46,7 @@ fn results(uploaded: &Uploaded) -> Result<Vec<u8>, DeviceError> {
 
 pub(crate) fn a_captured_graph_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
     for rung in DEVICE_RUNGS {
-        let (attention, owned) = (rung.build(device)?, some_tiles(DType::F16, 64).build());
+        let (attention, owned) = (rung.build(device)?, some_tiles(device, DType::F16, 64).build());
         let problem = owned.problem();
         let plan = attention.plan(&Shape::from(&problem), problem.options())?;
         let uploaded = Uploaded::new(device, &problem, &plan)?;
@@ -70,7 +81,7 @@ pub(crate) fn nothing_outside_the_output_is_written(device: &Device) -> Result<(
     const MARGIN: usize = 4096;
     for rung in DEVICE_RUNGS {
         for (dtype, d) in [(DType::F32, 40), (DType::F16, 64), (DType::F16, 200)] {
-            let (attention, owned) = (rung.build(device)?, some_tiles(dtype, d).build());
+            let (attention, owned) = (rung.build(device)?, some_tiles(device, dtype, d).build());
             let problem = owned.problem();
             let plan = attention.plan(&Shape::from(&problem), problem.options())?;
             let uploaded = Uploaded::new(device, &problem, &plan)?;

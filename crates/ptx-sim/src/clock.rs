@@ -3,15 +3,16 @@
 //! Each warp counts epochs, which its threads share. A thread's access belongs to its warp's present epoch, and an epoch ends
 //! when one of the warp's threads lets others know what it did. A thread's clock says for every thread of the block up to
 //! which epoch that one's accesses are ordered before whatever it does next: the order "happens before" of the PTX memory model
-//! (PTX ISA, "Memory Consistency Model", "Causality order"), of which barriers are the only source here. Threads that know the
-//! same share one clock, so a barrier of a whole block costs one pass over its threads.
+//! (PTX ISA, "Memory Consistency Model", "Causality order"): barriers make it, and atomics that release and acquire. Threads
+//! that know the same share one clock, so a barrier of a whole block costs one pass over its threads.
 //!
-//! Threads of different blocks have no order within a launch, and no clock says otherwise: synchronisation between blocks
-//! through memory is not modelled.
+//! What one thread of a block has learnt of another block, by atomics, counts as known to all threads of its own: a race
+//! between blocks of which some threads waited for the other can be missed.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Threads of a warp.
@@ -24,6 +25,8 @@ pub(crate) struct Clocks {
     epochs: Vec<u32>,
     /// By thread; in it, by thread of all lanes of all warps.
     known: Vec<Arc<[u32]>>,
+    /// What is known of other blocks.
+    abroad: HashMap<u32, Clock>,
 }
 
 /// What all those knew who released into it.
@@ -38,19 +41,13 @@ impl Clocks {
     pub(crate) fn new(threads: usize) -> Self {
         let warps = threads.div_ceil(LANES);
         let nothing: Arc<[u32]> = vec![0; warps * LANES].into();
-        Self { epochs: vec![1; warps], known: vec![nothing; threads] }
+        Self { epochs: vec![1; warps], known: vec![nothing; threads], abroad: HashMap::new() }
     }
 
     /// The epoch to which what a warp's threads do now belongs.
     #[inline]
     pub(crate) fn epoch(&self, warp: usize) -> u32 {
         self.epochs[warp]
-    }
-
-    /// Whether all that another thread did up to an epoch comes before what a thread does now. A thread knows itself.
-    #[inline]
-    pub(crate) fn knows(&self, thread: usize, other: usize, epoch: u32) -> bool {
-        thread == other || self.known[thread][other] >= epoch
     }
 
     /// The lowest of some lanes of a warp which a thread does not know up to an epoch.
@@ -66,6 +63,24 @@ impl Clocks {
             lanes &= lanes - 1;
         }
         None
+    }
+
+    /// As [`unknown`](Self::unknown), of another block.
+    pub(crate) fn unknown_abroad(&self, block: u32, warp: usize, lanes: u32, epoch: u32) -> Option<usize> {
+        let known = self.abroad.get(&block).and_then(|clock| clock.known.as_ref());
+        let known =
+            |lane: usize| known.is_some_and(|known| known.get(warp * LANES + lane).is_some_and(|at| *at >= epoch));
+        (0..LANES).find(|lane| lanes >> lane & 1 != 0 && !known(*lane))
+    }
+
+    /// What is known of other blocks.
+    pub(crate) fn abroad(&self) -> impl Iterator<Item = (u32, &Clock)> {
+        self.abroad.iter().map(|(block, clock)| (*block, clock))
+    }
+
+    /// Another block's clock is known from now on.
+    pub(crate) fn acquire_abroad(&mut self, block: u32, from: &Clock) {
+        self.abroad.entry(block).or_default().join(from);
     }
 
     /// These threads meet: afterwards each knows what any of them knew, and all that any of them did.
@@ -111,6 +126,16 @@ impl Clocks {
             *known = Arc::clone(from);
         } else {
             join(Arc::make_mut(known), from);
+        }
+    }
+}
+
+impl Clock {
+    /// It says what the other says too.
+    pub(crate) fn join(&mut self, other: &Clock) {
+        match (&mut self.known, &other.known) {
+            (Some(known), Some(other)) => join(Arc::make_mut(known), other),
+            (known, other) => *known = other.clone().or(known.take()),
         }
     }
 }

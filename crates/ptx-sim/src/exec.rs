@@ -11,6 +11,7 @@ mod block;
 mod copies;
 mod matrix;
 mod schedule;
+mod signals;
 mod warp;
 
 use crate::counters::Counters;
@@ -22,6 +23,7 @@ use crate::program::{Program, Unit};
 use crate::races::Races;
 use block::Block;
 use schedule::{Draw, order};
+use signals::Signals;
 
 /// What all blocks of a launch share.
 struct Grid<'a> {
@@ -31,6 +33,8 @@ struct Grid<'a> {
     params: Vec<u8>,
     memory: &'a mut Memory,
     races: Races,
+    /// By address of global memory.
+    signals: Signals,
     counters: Counters,
     /// By step: how often a warp took it, and how many lanes took part.
     taken: Vec<[u64; 2]>,
@@ -46,8 +50,9 @@ pub(crate) fn run(
     schedule: Schedule,
 ) -> Result<Counters, Box<Fault>> {
     let taken = vec![[0; 2]; program.steps.len()];
-    let (races, counters, steps_left) = (Races::new(), Counters::default(), schedule.steps);
-    let mut grid = Grid { program, shape, params, memory, races, counters, taken, steps_left };
+    let (races, signals) = (Races::new(), Signals::default());
+    let (counters, steps_left) = (Counters::default(), schedule.steps);
+    let mut grid = Grid { program, shape, params, memory, races, signals, counters, taken, steps_left };
     let [x, y, z] = shape.grid.map(u64::from);
     for number in order(x * y * z, schedule.seed) {
         let at = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);

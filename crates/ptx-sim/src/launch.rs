@@ -79,6 +79,16 @@ impl Module {
             memory.write(address, variable.init.as_deref().unwrap_or_default()).map_err(fails)?;
             globals.insert(variable.name.clone(), address);
         }
+        for variable in &tree.variables {
+            for pointer in &variable.pointers {
+                let fails = |what: String| PtxError::new(variable.line, format!("variable {}: {what}", variable.name));
+                let to = globals.get(&pointer.name);
+                let to = to.ok_or_else(|| fails(format!("found {}, wanted a global variable", pointer.name)))?;
+                let address = globals[&variable.name] + pointer.at;
+                let written = memory.write(address, &to.wrapping_add(pointer.offset).to_le_bytes());
+                written.map_err(|error| fails(error.to_string()))?;
+            }
+        }
         let entries = tree.functions.iter().filter(|function| function.entry);
         let kernels =
             entries.map(|entry| lower::lower(&tree, entry, &globals).map(|program| Kernel(Arc::new(program))));

@@ -44,7 +44,7 @@ type Result<T> = std::result::Result<T, PtxError>;
 /// Makes a program of an entry of a module.
 pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses) -> Result<Program> {
     let layout = Layout::new(module, entry)?;
-    let mut lowering = Lowering {
+    let lowering = Lowering {
         module,
         scopes: Scopes::new(module, globals, &layout),
         layout,

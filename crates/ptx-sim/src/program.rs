@@ -72,6 +72,8 @@ pub(crate) enum Action {
     Trap,
     /// It orders or hints what the order of execution here has anyway, or nothing that is simulated.
     Nothing,
+    /// `fence` and `membar`.
+    Fence,
     /// `bar.warp.sync`, beyond that its members meet: their memory is ordered.
     OrderWarp,
     Barrier(Barrier),
@@ -104,31 +106,40 @@ pub(crate) enum Extend {
     Sign,
 }
 
+/// What a strong access orders (section 8.2.1): `.volatile` and `.relaxed` nothing by itself. A plain access has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) acquires: bool,
+    pub(crate) releases: bool,
+}
+
 pub(crate) struct Load {
     pub(crate) address: Address,
     /// Bytes of an element.
     pub(crate) bytes: u32,
     pub(crate) extend: Extend,
     pub(crate) to: Vec<Target>,
-    /// `.relaxed`, `.acquire` and `.volatile` accesses race with plain ones only.
-    pub(crate) strong: bool,
+    pub(crate) order: Option<Order>,
 }
 
 pub(crate) struct Store {
     pub(crate) address: Address,
     pub(crate) bytes: u32,
     pub(crate) from: Vec<Source>,
-    pub(crate) strong: bool,
+    pub(crate) order: Option<Order>,
 }
+
+/// What an atomic leaves in memory: of the old value, the operands, and whether it is shared memory.
+pub(crate) type Update = Box<dyn Fn(u64, [u64; 2], bool) -> u64 + Send + Sync>;
 
 pub(crate) struct Atomic {
     pub(crate) address: Address,
     pub(crate) bytes: u32,
-    /// The old value, the operands, and what is there afterwards.
-    pub(crate) update: Box<dyn Fn(u64, [u64; 2]) -> u64 + Send + Sync>,
+    pub(crate) update: Update,
     pub(crate) operands: [Source; 2],
     /// Where the old value goes; nowhere, of `red`.
     pub(crate) to: Option<Target>,
+    pub(crate) order: Order,
 }
 
 /// `barrier` and its kinds (section 9.7.13.1).

@@ -6,9 +6,8 @@
 //! forgotten access races with the new one too. So every race is found with some pair of accesses, at the latest when
 //! its second access comes.
 //!
-//! - Threads of different blocks are never ordered within a launch. Synchronisation between blocks through memory is not
-//!   modelled, beyond that atomics do not race with each other. Two readers of different blocks conflict with every writer, so
-//!   of an input that all blocks read only two are kept.
+//! - Threads of different blocks are ordered within a launch by atomics alone, which is rare. Two readers of different blocks
+//!   conflict with every writer that waited for neither, so of an input that all blocks read only two are kept.
 //! - Lanes of a warp are ordered by barriers alone, also within one instruction. Two lanes that store different values to
 //!   one place are reported; the same value from the same instruction is not, as kernels do that and any winner is right: such
 //!   a write counts as ordered after all that the first one is ordered after. Two runs of one instruction with no barrier
@@ -26,7 +25,7 @@ mod tests;
 pub(crate) use cell::Kind;
 
 use crate::clock::{Clocks, LANES};
-use cell::{Access, Cell, Mark, Overflow};
+use cell::{Access, Cell, Overflow};
 use std::collections::HashMap;
 
 /// Words of a page: 4 KiB.
@@ -114,6 +113,22 @@ impl Races {
         let mut access = Access::new(Kind::Write, by, lane, clocks);
         access.same = same;
         self.access(address, bytes, access)
+    }
+
+    /// A lane reads in a way that does not race with atomics.
+    ///
+    /// # Errors
+    /// A write that does not come before it and is no atomic, or a copy in flight to there.
+    #[inline]
+    pub(crate) fn atomic_read(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(address, bytes, Access::new(Kind::AtomicRead, by, lane, clocks))
     }
 
     /// A lane reads and writes at once.
@@ -217,14 +232,20 @@ impl Races {
         let number = word / WORDS as u64;
         let recent = &mut self.recent[number as usize % RECENT];
         if recent.0 != number {
-            let page = *self.index.entry(number).or_insert_with(|| {
-                self.pages.push(Box::new([Cell::EMPTY; WORDS]));
-                self.pages.len() - 1
-            });
-            *recent = (number, page);
+            *recent = (number, page(&mut self.index, &mut self.pages, number));
         }
         (&mut self.pages[recent.1][word as usize % WORDS], &mut self.overflow)
     }
+}
+
+/// Where the page of that number is, which is made if need be. Not inlined: a page is made on the stack.
+#[cold]
+#[inline(never)]
+fn page(index: &mut HashMap<u64, usize>, pages: &mut Vec<Box<[Cell; WORDS]>>, number: u64) -> usize {
+    *index.entry(number).or_insert_with(|| {
+        pages.push(Box::new([Cell::EMPTY; WORDS]));
+        pages.len() - 1
+    })
 }
 
 /// The words of some bytes, by their numbers, each with the mask of its bytes.

@@ -32,6 +32,8 @@ pub struct Worst {
     pub wanted: f64,
     /// The error it may have.
     pub tolerance: f64,
+    /// The index of the first element, row by row, that is beyond its own tolerance.
+    pub first: Option<Vec<usize>>,
 }
 
 /// What the rule says of one output.
@@ -65,8 +67,11 @@ impl std::fmt::Display for Verdict {
 impl Worst {
     /// The element in words, of the tensor called `name`.
     pub fn told(&self, name: &str) -> String {
-        let Worst { ratio, at, found, wanted, tolerance } = self;
-        format!("{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e}, off by {}", times(*ratio))
+        let Worst { ratio, at, found, wanted, tolerance, first } = self;
+        let first = first.as_ref().filter(|first| *first != at);
+        let first = first.map_or_else(String::new, |first| format!("; the first wrong one is {name}{first:?}"));
+        let off = times(*ratio);
+        format!("{name}{at:?}: found {found}, wanted {wanted} within {tolerance:.3e}, off by {off}{first}")
     }
 }
 
@@ -191,8 +196,11 @@ pub fn worst_element(found: ArrayViewD<f64>, wanted: ArrayViewD<f64>, tolerance:
         let at = at.slice();
         let tolerance = tolerance(at);
         let ratio = error_ratio(found, wanted, tolerance);
+        let first = worst.first.take().or_else(|| (ratio > 1.0).then(|| at.to_vec()));
         if ratio > worst.ratio || worst.at.is_empty() {
-            worst = Worst { ratio, at: at.to_vec(), found, wanted, tolerance };
+            worst = Worst { ratio, at: at.to_vec(), found, wanted, tolerance, first };
+        } else {
+            worst.first = first;
         }
     }
     worst
@@ -211,7 +219,7 @@ fn error_ratio(found: f64, wanted: f64, tolerance: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rule, Verdict, Worst, error_ratio};
+    use super::{Rule, Verdict, Worst, error_ratio, worst_element};
     use attention::{DType, Options, Problem, oracle};
     use ndarray::{Array4, array};
 
@@ -222,10 +230,18 @@ mod tests {
             (0.5, "off by 0.500 times the tolerance"),
             (f64::INFINITY, "off by more than any tolerance"),
         ] {
-            let o = Worst { ratio, at: vec![0, 1], found: 2.0, wanted: 1.0, tolerance: 1e-6 };
+            let o = Worst { ratio, at: vec![0, 1], found: 2.0, wanted: 1.0, tolerance: 1e-6, first: None };
             let said = Verdict { o, ..Verdict::default() }.to_string();
             assert!(said.ends_with(words), "{said}");
         }
+    }
+
+    #[test]
+    fn a_verdict_says_which_wrong_element_is_the_first() {
+        let (found, wanted) = (array![[0.0, 2.0, 9.0]].into_dyn(), array![[0.0, 0.5, 1.0]].into_dyn());
+        let worst = worst_element(found.view(), wanted.view(), |_| 1.0);
+        assert_eq!((worst.at.as_slice(), worst.first.as_deref()), (&[0, 2][..], Some(&[0, 1][..])));
+        assert!(worst.told("o").ends_with("off by 8.000 times the tolerance; the first wrong one is o[0, 1]"));
     }
 
     /// Two keys of equal score 0 with values (3, inf) and (4, 1).

@@ -4,6 +4,13 @@ use super::{Clock, Clocks, LANES};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
+impl Clocks {
+    /// Whether all that another thread did up to an epoch comes before what a thread does now.
+    fn knows(&self, thread: usize, other: usize, epoch: u32) -> bool {
+        self.unknown(thread, other / LANES, 1 << (other % LANES), epoch).is_none()
+    }
+}
+
 #[test]
 fn a_barrier_orders_what_came_before_it_and_not_what_comes_after() {
     let mut clocks = Clocks::new(64);
@@ -126,8 +133,8 @@ proptest! {
                 }
             }
         }
-        for thread in 0..threads {
-            let past = events.past(last[thread]);
+        for (thread, &event) in last.iter().enumerate() {
+            let past = events.past(event);
             for &(event, other, epoch) in &accesses {
                 prop_assert_eq!(clocks.knows(thread, other, epoch), past.contains(&event), "{} of {}", thread, other);
                 let unknown = clocks.unknown(thread, other / LANES, 1 << (other % LANES), epoch);

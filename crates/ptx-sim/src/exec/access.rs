@@ -18,6 +18,7 @@ enum Touch {
     Read,
     Write,
     Atomic,
+    AtomicRead,
 }
 
 /// Where lanes access memory: a space, and an address in it.
@@ -29,11 +30,14 @@ impl Block<'_, '_> {
         let all = bytes * load.to.len();
         let places = self.places(warp, &load.address, active);
         self.count(&places, active, all, Touch::Read);
-        let touch = if load.strong { Touch::Atomic } else { Touch::Read };
+        let touch = if load.order.is_some() { Touch::AtomicRead } else { Touch::Read };
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; MOST];
             self.read(warp, lane, space, address, &mut data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+            if let Some(order) = load.order {
+                self.observe(warp, lane, space, address, order);
+            }
             for (target, element) in load.to.iter().zip(data.chunks_exact(bytes)) {
                 self.warps[warp].registers.put_lane(*target, lane, number(element, load.extend));
             }
@@ -46,7 +50,7 @@ impl Block<'_, '_> {
         let all = bytes * store.from.len();
         let places = self.places(warp, &store.address, active);
         self.count(&places, active, all, Touch::Write);
-        let touch = if store.strong { Touch::Atomic } else { Touch::Write };
+        let touch = if store.order.is_some() { Touch::Atomic } else { Touch::Write };
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; MOST];
@@ -55,6 +59,9 @@ impl Block<'_, '_> {
                 element.copy_from_slice(&bits[..bytes]);
             }
             self.write(warp, lane, space, address, &data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+            if let Some(order) = store.order {
+                self.signal(warp, lane, space, address, order, false);
+            }
         }
         Ok(())
     }
@@ -71,12 +78,14 @@ impl Block<'_, '_> {
             let registers = &mut self.warps[warp].registers;
             let old = number(&data[..bytes], Extend::Zero);
             let operands = atomic.operands.map(|operand| registers.lane(operand, lane));
-            let new = (atomic.update)(old, operands).to_le_bytes();
+            let new = (atomic.update)(old, operands, space == Space::Shared).to_le_bytes();
             if let Some(target) = atomic.to {
                 registers.put_lane(target, lane, old);
             }
             let written = self.write(warp, lane, space, address, &new[..bytes], Touch::Atomic, by);
             written.map_err(|trouble| trouble.lane(lane))?;
+            self.observe(warp, lane, space, address, atomic.order);
+            self.signal(warp, lane, space, address, atomic.order, true);
         }
         Ok(())
     }
@@ -108,7 +117,11 @@ impl Block<'_, '_> {
         let of = |space| lanes(active).filter(|lane| places[*lane].0 == space).fold(0, |mask, lane| mask | 1 << lane);
         let counters = &mut self.grid.counters;
         counters.shared.count(&addresses, of(Space::Shared), bytes as u32);
-        let global = if touch == Touch::Read { &mut counters.global_reads } else { &mut counters.global_writes };
+        let global = if matches!(touch, Touch::Read | Touch::AtomicRead) {
+            &mut counters.global_reads
+        } else {
+            &mut counters.global_writes
+        };
         global.count(&addresses, of(Space::Global), bytes as u32);
     }
 
@@ -129,7 +142,8 @@ impl Block<'_, '_> {
         match space {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
-                touch.note(&mut self.shared_races, address, bytes, &by, lane, false, &self.clocks)?;
+                let noted = touch.note(&mut self.shared_races, address, bytes, &by, lane, false, &self.clocks);
+                noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
             }
             Space::Global | Space::Const => {
@@ -137,7 +151,8 @@ impl Block<'_, '_> {
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 data.read(at, to).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))?;
                 let races = &mut self.grid.races;
-                touch.note(races, address, bytes, &by, lane, false, &self.clocks).map_err(Trouble::from)
+                let noted = touch.note(races, address, bytes, &by, lane, false, &self.clocks);
+                noted.map_err(|conflict| Trouble::conflict("global", conflict))
             }
             Space::Param if address < OWN_PARAMS => {
                 let end = (address as usize).saturating_add(to.len());
@@ -171,7 +186,8 @@ impl Block<'_, '_> {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
                 let same = self.shared.raw(at, from.len()) == from;
-                touch.note(&mut self.shared_races, address, bytes, &by, lane, same, &self.clocks)?;
+                let noted = touch.note(&mut self.shared_races, address, bytes, &by, lane, same, &self.clocks);
+                noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.write(at, from);
                 Ok(())
             }
@@ -179,7 +195,8 @@ impl Block<'_, '_> {
                 let (data, at) =
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 let same = data.raw(at, from.len()) == from;
-                touch.note(&mut self.grid.races, address, bytes, &by, lane, same, &self.clocks)?;
+                let noted = touch.note(&mut self.grid.races, address, bytes, &by, lane, same, &self.clocks);
+                noted.map_err(|conflict| Trouble::conflict("global", conflict))?;
                 data.write(at, from);
                 Ok(())
             }
@@ -226,19 +243,21 @@ impl Touch {
             Touch::Read => races.read(address, bytes, by, lane as u8, clocks),
             Touch::Write => races.write(address, bytes, by, lane as u8, same, clocks),
             Touch::Atomic => races.atomic(address, bytes, by, lane as u8, clocks),
+            Touch::AtomicRead => races.atomic_read(address, bytes, by, lane as u8, clocks),
         }
     }
 }
 
-impl From<Conflict> for Trouble {
-    fn from(conflict: Conflict) -> Self {
+impl Trouble {
+    /// A conflict in shared or global memory.
+    pub(super) fn conflict(memory: &str, conflict: Conflict) -> Self {
         let in_flight = matches!(conflict.kind, Kind::CopyTo | Kind::CopyFrom);
         let (kind, what) = if in_flight {
             (FaultKind::InFlight, "is in use by a copy that was not waited for")
         } else {
             (FaultKind::Race, "is accessed twice, and nothing orders the two")
         };
-        let what = format!("the byte at {:#x} {what}", conflict.address);
+        let what = format!("the byte of {memory} memory at {:#x} {what}", conflict.address);
         Trouble { earlier: Some(conflict), ..Trouble::new(kind, what) }
     }
 }

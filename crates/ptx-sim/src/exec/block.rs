@@ -3,6 +3,7 @@
 use super::barriers::Barriers;
 use super::copies::Copy;
 use super::schedule::Draw;
+use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
 use super::{Grid, Trouble};
 use crate::clock::Clocks;
@@ -27,6 +28,9 @@ pub(super) struct Block<'g, 'a> {
     pub(super) local: Bytes,
     pub(super) clocks: Clocks,
     pub(super) barriers: Barriers,
+    /// By address of shared memory.
+    pub(super) signals: Signals,
+    pub(super) fences: Fences,
     pub(super) copies: Vec<Copy>,
     /// Instructions so far.
     pub(super) time: u64,
@@ -46,6 +50,8 @@ impl<'g, 'a> Block<'g, 'a> {
             local: Bytes::new(threads * program.local_bytes as usize),
             clocks: Clocks::new(threads),
             barriers: Barriers::default(),
+            signals: Signals::default(),
+            fences: Fences::default(),
             copies: Vec::new(),
             time: 0,
             grid,
@@ -147,6 +153,7 @@ impl<'g, 'a> Block<'g, 'a> {
         let by = By { block: self.number, warp: warp as u16, pc: step, epoch: self.clocks.epoch(warp) };
         match action {
             Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
+            Action::Fence => lanes(active).for_each(|lane| self.fence(warp * LANES + lane)),
             Action::Load(load) => self.load(warp, load, active, by)?,
             Action::Store(store) => self.store(warp, store, active, by)?,
             Action::Atomic(atomic) => self.atomic(warp, atomic, active, by)?,

@@ -58,13 +58,15 @@ impl Block<'_, '_> {
         aligned(to, bytes as usize)?;
         aligned(from, bytes as usize)?;
         self.shared_at(to, bytes)?;
-        self.shared_races.begin_copy(to, bytes, &by, lane as u8, group, &self.clocks)?;
+        let begun = self.shared_races.begin_copy(to, bytes, &by, lane as u8, group, &self.clocks);
+        begun.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         if read > 0 {
             let (data, at) = self.grid.memory.allocation(from, read).map_err(|found| outside(from, read, found))?;
             let mut bytes = [0; 16];
             data.read(at, &mut bytes[..read as usize])
                 .map_err(|missing| uninitialised("global", from - at as u64 + missing as u64))?;
-            self.grid.races.begin_source(from, read, &by, lane as u8, group, &self.clocks)?;
+            let begun = self.grid.races.begin_source(from, read, &by, lane as u8, group, &self.clocks);
+            begun.map_err(|conflict| Trouble::conflict("global", conflict))?;
         }
         self.copies.push(copy);
         Ok(())
@@ -114,7 +116,7 @@ impl Block<'_, '_> {
             self.shared_races.end_copy(copy.to, copy.bytes, &by, lane, copy.group);
             if copy.read > 0 {
                 let ended = self.grid.races.end_source(copy.from, copy.read, &by, lane, copy.group, &self.clocks);
-                ended.map_err(|conflict| Trouble::from(conflict).lane(copy.lane))?;
+                ended.map_err(|conflict| Trouble::conflict("global", conflict).lane(copy.lane))?;
             }
         }
         Ok(())

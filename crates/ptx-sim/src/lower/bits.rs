@@ -114,14 +114,14 @@ impl<'a> Lowering<'a> {
         let signed = matches!(ty, Type::S32 | Type::S64);
         let bits = 8 * ty.bytes();
         self.ternary(i, [ty, ty, Type::U32, Type::U32], move |a: u64, start: u32, length: u32| {
-            let (start, length) = (start & 0xff, length & 0xff);
+            let (start, length) = (field(start, bits), field(length, bits));
             let a = if bits == 32 { u64::from(a as u32) } else { a };
             let top = bits - 1;
-            let sign = signed && length > 0 && a >> (start + length - 1).min(top) & 1 != 0;
+            let sign = signed && length > 0 && a >> start.saturating_add(length - 1).min(top) & 1 != 0;
             let fill = if sign { u64::MAX } else { 0 };
-            let field = if start > top { fill } else { a >> start };
+            let shifted = if start > top { fill } else { a >> start };
             let length = length.min(bits.saturating_sub(start));
-            if length >= 64 { field } else { field & ((1 << length) - 1) | fill << length }
+            if length >= 64 { shifted } else { shifted & ((1 << length) - 1) | fill << length }
         })
     }
 
@@ -133,9 +133,9 @@ impl<'a> Lowering<'a> {
         let bits = 8 * ty.bytes();
         Ok(Lowered::compute(move |r, mask| {
             let (a, b): (Lanes<u64>, Lanes<u64>) = (r.get(a), r.get(b));
-            let (start, length): (Lanes<u8>, Lanes<u8>) = (r.get(start), r.get(length));
+            let (start, length): (Lanes<u32>, Lanes<u32>) = (r.get(start), r.get(length));
             let of = |lane: usize| {
-                let (start, length) = (u32::from(start[lane]), u32::from(length[lane]));
+                let (start, length) = (field(start[lane], bits), field(length[lane], bits));
                 if start >= bits {
                     return b[lane];
                 }
@@ -177,4 +177,9 @@ impl<'a> Lowering<'a> {
             u32::from_le_bytes(array::from_fn(|place| byte(place as u32)))
         })
     }
+}
+
+/// A start or length of a field: of 32 bits its low 8 bits count, of 64 bits all of it, as on the hardware.
+fn field(number: u32, bits: u32) -> u32 {
+    if bits == 32 { number & 0xff } else { number }
 }

@@ -24,7 +24,10 @@ impl<'a> Lowering<'a> {
             "exit" => Ok(Action::Exit.into()),
             "trap" | "brkpt" => Ok(Action::Trap.into()),
             "bar" | "barrier" => self.barrier(i, m),
-            // Steps happen one after another here, and a race is a race whatever fence there is.
+            "fence" | "membar" => {
+                m.skip(|_| true);
+                Ok(Action::Fence.into())
+            }
             _ => {
                 m.skip(|_| true);
                 Ok(Action::Nothing.into())

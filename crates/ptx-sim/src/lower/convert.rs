@@ -58,6 +58,10 @@ impl<'a> Lowering<'a> {
         if d_bytes < to.bytes() || a_bytes < from.bytes() {
             return Err(m.error("found a register with fewer bits than its type"));
         }
+        if (to, from) == (Type::F32, Type::Bf16) && !flushes && !saturates && integral.is_none() {
+            // Half of the bits are the other's, NaN's too.
+            return self.unary(i, [to, from], |x: u16| u32::from(x) << 16);
+        }
         // The two that every kernel of 16 bits is full of, short.
         if integral.is_none() && !saturates && !clamps && round.is_none_or(|round| round == Round::Nearest) {
             if (to, from, flushes) == (Type::F32, Type::F16, false) {
@@ -83,7 +87,7 @@ impl Conversion {
             (Number::Integer(x), Some(format)) => Exact::from_integer(x).round(format, self.round),
             (Number::Float(x), None) => match Exact::from_f64(x) {
                 Some(exact) => clamped(exact.to_integer(self.integral.unwrap_or(Round::Zero)), self.to),
-                None if x.is_nan() => not_a_number(self.to),
+                None if x.is_nan() => not_a_number(self.to, self.from),
                 None if x > 0.0 => clamped(i128::MAX, self.to),
                 None => clamped(i128::MIN, self.to),
             },
@@ -127,6 +131,10 @@ impl Conversion {
             _ if self.clamps && x <= 0.0 => 0.0,
             _ => x,
         };
+        // As on the hardware, NaN keeps what it carries in conversions of f64 alone.
+        if x.is_nan() && self.from == Type::F64 {
+            return payload(x, format);
+        }
         let bits = float::round(x, format, self.round);
         if self.flushes && format == F32 { flush(f32::from_bits(bits as u32)).to_bits().into() } else { bits }
     }
@@ -151,9 +159,17 @@ fn clamped(x: i128, ty: Type) -> u64 {
     x.clamp(least, most) as u64
 }
 
-/// What NaN becomes as an integer: 0, or of 64 bits the highest bit alone.
-fn not_a_number(ty: Type) -> u64 {
-    if ty.bytes() == 8 { 1 << 63 } else { 0 }
+/// What NaN becomes as an integer: the highest bit alone where one of the two has 64 bits, as on the hardware, or else 0.
+fn not_a_number(to: Type, from: Type) -> u64 {
+    if to.bytes() == 8 || from == Type::F64 { integer(1 << (8 * to.bytes() - 1), to) as u64 } else { 0 }
+}
+
+/// A NaN with the sign and the highest bits of another's fraction.
+fn payload(x: f64, format: Format) -> u64 {
+    let Format { fraction, exponent, .. } = format;
+    let (sign, carried) = (x.to_bits() >> 63, x.to_bits() & ((1 << 52) - 1));
+    let quiet = 1 << (fraction - 1);
+    sign << (fraction + exponent) | ((1 << exponent) - 1) << fraction | quiet | carried >> (52 - fraction)
 }
 
 /// The format of a floating-point type.

@@ -50,7 +50,7 @@ impl<'a> Lowering<'a> {
     /// Instructions of f32.
     pub(super) fn float(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         let nan = m.flag("NaN");
-        let approximate = m.flag("approx") | m.flag("full");
+        let (approximate, full) = (m.flag("approx"), m.flag("full"));
         let style = Style::of(m);
         let input = move |x| style.input(x);
         let lowered = match i.opcode.as_str() {
@@ -67,8 +67,14 @@ impl<'a> Lowering<'a> {
                 self.ternary(i, THREE, |a: f32, b: f32, c: f32| canonical(a.mul_add(b, c)))?.work(Unit::F32, 2)
             }
             "fma" | "mad" => self.ternary(i, THREE, move |a, b, c| multiply_add(style, a, b, c))?.work(Unit::F32, 2),
+            "div" if full => self.binary(i, TWO, move |a, b| style.output(input(a) / input(b)))?.work(Unit::Special, 1),
             "div" if approximate => {
-                self.binary(i, TWO, move |a, b| style.output(input(a) / input(b)))?.work(Unit::Special, 1)
+                // The reciprocal of what is so large is 0 to the special unit (section 9.7.3.8).
+                let divisor = |b: f32| {
+                    if b.is_finite() && b.abs() > f32::from_bits(253 << 23) { f32::INFINITY.copysign(b) } else { b }
+                };
+                let quotient = move |a, b| style.output(input(a) / divisor(input(b)));
+                self.binary(i, TWO, quotient)?.work(Unit::Special, 1)
             }
             "div" => {
                 let quotient = move |a, b| style.rounded(div_to_odd(input(a).into(), input(b).into()));
@@ -156,7 +162,8 @@ impl<'a> Lowering<'a> {
             ("infinite", (f64::is_infinite, false)),
             ("number", (|x| !x.is_nan(), false)),
             ("notanumber", (f64::is_nan, false)),
-            ("normal", (f64::is_normal, true)),
+            // Zeros are normal numbers to the ISA.
+            ("normal", (|x| x.is_normal() || x == 0.0, true)),
             ("subnormal", (|x| x.is_subnormal(), true)),
         ];
         let (test, of_type) = m.wanted("test", &tests)?;
@@ -167,7 +174,10 @@ impl<'a> Lowering<'a> {
             let holds = |bits: u64| match (ty, of_type) {
                 (Type::F32, false) => test(f32::from_bits(bits as u32).into()),
                 (Type::F32, true) if subnormal => f32::from_bits(bits as u32).is_subnormal(),
-                (Type::F32, true) => f32::from_bits(bits as u32).is_normal(),
+                (Type::F32, true) => {
+                    let x = f32::from_bits(bits as u32);
+                    x.is_normal() || x == 0.0
+                }
                 _ => test(f64::from_bits(bits)),
             };
             let bits: [u64; 32] = r.get(a);

@@ -32,13 +32,11 @@ impl Style {
     /// A result that was rounded to odd, or is exact.
     fn bits(self, x: f64) -> u16 {
         let bits = float::round(x, self.format, Round::Nearest) as u16;
-        if self.flushes && self.is_subnormal(bits) {
-            return bits & 0x8000;
-        }
+        let bits = self.flushed(bits);
         match x {
             _ if x.is_nan() && !self.saturates => bits,
             _ if self.clamps && (x < 0.0 || bits == 0x8000) => 0,
-            _ if self.saturates && !(x > 0.0) => 0,
+            _ if self.saturates && (x.is_nan() || x <= 0.0) => 0,
             _ if self.saturates && x > 1.0 => float::round(1.0, self.format, Round::Nearest) as u16,
             _ => bits,
         }

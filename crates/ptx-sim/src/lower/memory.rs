@@ -1,8 +1,9 @@
 //! Memory: loads, stores, atomics, asynchronous copies and matrices of 8 x 8 (sections 9.7.9, 9.7.13 and 9.7.14).
 
 use super::{Lowered, Lowering, Modifiers, Result};
+use crate::float;
 use crate::lanes::{ALL, Lane, Source};
-use crate::program::{Action, Atomic, Copy, Extend, Load, Matrix, Store};
+use crate::program::{Action, Atomic, Copy, Extend, Load, Matrix, Order, Store, Update};
 use crate::ptx::{Instruction, Operand, Space, Type};
 
 /// Hints for caches, which there are none of here.
@@ -10,9 +11,6 @@ fn is_hint(name: &str) -> bool {
     let operators = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"];
     operators.contains(&name) || name.starts_with("L1::") || name.starts_with("L2::")
 }
-
-/// The old value and the operands of an atomic; what is there afterwards.
-type Update = Box<dyn Fn(u64, [u64; 2]) -> u64 + Send + Sync>;
 
 impl<'a> Lowering<'a> {
     pub(super) fn memory(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
@@ -29,10 +27,17 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The space, `None` for a generic address, and whether the access is strong (section 8.2).
-    fn access(m: &mut Modifiers<'a>) -> (Option<Space>, bool) {
-        let orders = ["volatile", "relaxed", "acquire", "release", "acq_rel"];
-        let strong = orders.map(|order| m.flag(order)).contains(&true);
+    /// The space, `None` for a generic address, and the order, `None` for a plain access.
+    fn access(m: &mut Modifiers<'a>) -> (Option<Space>, Option<Order>) {
+        let order = |acquires, releases| Order { acquires, releases };
+        let orders = [
+            ("volatile", order(false, false)),
+            ("relaxed", order(false, false)),
+            ("acquire", order(true, false)),
+            ("release", order(false, true)),
+            ("acq_rel", order(true, true)),
+        ];
+        let order = m.one_of(&orders);
         m.skip(|name| is_hint(name) || ["cta", "cluster", "gpu", "sys"].contains(&name));
         let spaces = [
             ("global", Space::Global),
@@ -44,7 +49,7 @@ impl<'a> Lowering<'a> {
             ("param::func", Space::Param),
             ("param", Space::Param),
         ];
-        (m.one_of(&spaces), strong)
+        (m.one_of(&spaces), order)
     }
 
     fn vector(m: &mut Modifiers<'a>) -> usize {
@@ -52,7 +57,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn load(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let (space, strong) = Self::access(m);
+        let (space, order) = Self::access(m);
         let elements = Self::vector(m);
         let ty = self.memory_type(m)?;
         let [d, a] = self.operands(i)?;
@@ -70,11 +75,11 @@ impl<'a> Lowering<'a> {
             }
             to.push(target);
         }
-        Ok(Action::Load(Load { address, bytes: ty.bytes(), extend, to, strong }).into())
+        Ok(Action::Load(Load { address, bytes: ty.bytes(), extend, to, order }).into())
     }
 
     fn store(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let (space, strong) = Self::access(m);
+        let (space, order) = Self::access(m);
         let elements = Self::vector(m);
         let ty = self.memory_type(m)?;
         let [a, b] = self.operands(i)?;
@@ -91,7 +96,7 @@ impl<'a> Lowering<'a> {
             }
             from.push(source);
         }
-        Ok(Action::Store(Store { address, bytes: ty.bytes(), from, strong }).into())
+        Ok(Action::Store(Store { address, bytes: ty.bytes(), from, order }).into())
     }
 
     fn memory_type(&self, m: &mut Modifiers<'a>) -> Result<Type> {
@@ -102,7 +107,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn atomic(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let (space, _) = Self::access(m);
+        let (space, order) = Self::access(m);
         m.flag("noftz");
         let operations = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
         let operation = m.wanted("operation", &operations.map(|name| (name, name)))?;
@@ -119,7 +124,15 @@ impl<'a> Lowering<'a> {
         };
         let address = self.address(address, space)?;
         let update = update(operation, ty).ok_or_else(|| m.error("not simulated for this type"))?;
-        Ok(Action::Atomic(Atomic { address, bytes: ty.bytes(), update, operands, to }).into())
+        Ok(Action::Atomic(Atomic {
+            address,
+            bytes: ty.bytes(),
+            update,
+            operands,
+            to,
+            order: order.unwrap_or_default(),
+        })
+        .into())
     }
 
     /// `cp.async` and what belongs to it (section 9.7.9.25.3).
@@ -180,17 +193,17 @@ impl<'a> Lowering<'a> {
 /// What an atomic leaves in memory.
 fn update(operation: &str, ty: Type) -> Option<Update> {
     fn of<T: Lane>(f: impl Fn(T, T) -> T + Send + Sync + 'static) -> Option<Update> {
-        Some(Box::new(move |old, [b, _]| f(T::from_bits(old), T::from_bits(b)).bits()))
+        Some(Box::new(move |old, [b, _], _| f(T::from_bits(old), T::from_bits(b)).bits()))
     }
     fn pair<T: Lane>(f: impl Fn(T, T) -> T + Send + Sync + 'static) -> Option<Update> {
-        Some(Box::new(move |old, [b, _]| {
+        Some(Box::new(move |old, [b, _], _| {
             let half = |shift: u32| f(T::from_bits(old >> shift), T::from_bits(b >> shift)).bits() << shift;
             half(0) | half(16)
         }))
     }
     match (operation, ty) {
-        ("exch", _) => Some(Box::new(|_, [b, _]| b)),
-        ("cas", _) => Some(Box::new(move |old, [b, c]| {
+        ("exch", _) => Some(Box::new(|_, [b, _], _| b)),
+        ("cas", _) => Some(Box::new(move |old, [b, c], _| {
             let low = u64::MAX >> (64 - 8 * ty.bytes());
             if old & low == b & low { c } else { old }
         })),
@@ -199,7 +212,12 @@ fn update(operation: &str, ty: Type) -> Option<Update> {
         ("xor", _) => of(|a: u64, b: u64| a ^ b),
         ("inc", Type::U32) => of(|a: u32, b: u32| if a >= b { 0 } else { a + 1 }),
         ("dec", Type::U32) => of(|a: u32, b: u32| if a == 0 || a > b { b } else { a - 1 }),
-        ("add", Type::F32) => of(|a: f32, b: f32| crate::float::canonical(crate::float::flush(a + b))),
+        ("add", Type::F32) => Some(Box::new(|old, [b, _], shared| {
+            // Global memory's units have no subnormal numbers, those of a multiprocessor do.
+            let number = |x: f32| if shared { x } else { float::flush(x) };
+            let [a, b] = [old, b].map(|bits| number(f32::from_bits(bits as u32)));
+            float::canonical(number(a + b)).bits()
+        })),
         ("add", Type::F64) => of(|a: f64, b: f64| a + b),
         ("add", Type::F16) => of(|a: half::f16, b: half::f16| half::f16::from_f64(a.to_f64() + b.to_f64())),
         ("add", Type::Bf16) => of(|a: half::bf16, b: half::bf16| half::bf16::from_f64(a.to_f64() + b.to_f64())),

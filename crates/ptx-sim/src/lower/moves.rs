@@ -3,7 +3,8 @@
 use super::integer::with_integer;
 use super::operands::window;
 use super::{Lowered, Lowering, Modifiers, Result};
-use crate::lanes::{Lane, Lanes, Mask, Source};
+use crate::float;
+use crate::lanes::{Lane, Lanes, Mask, Registers, Source};
 use crate::program::Action;
 use crate::ptx::{Instruction, Operand, Space, Type};
 use std::array;
@@ -37,8 +38,8 @@ const COMPARISONS: [(&str, Holds); 18] = [
 const COMBINATIONS: [(&str, fn(Mask, Mask) -> Mask); 3] =
     [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
 
-/// The lanes for which a comparison of two sources holds.
-type Comparison = Box<dyn Fn(&crate::lanes::Registers) -> Mask + Send + Sync>;
+/// The lanes for which a comparison of two sources holds, and for which that of the upper halves of pairs does.
+type Comparison = Box<dyn Fn(&Registers) -> [Mask; 2] + Send + Sync>;
 
 impl<'a> Lowering<'a> {
     pub(super) fn comparison(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
@@ -58,9 +59,14 @@ impl<'a> Lowering<'a> {
                 _ => return Err(m.error("found another number of operands")),
             };
             let (d, of) = (self.target(d, to)?, self.compared(m, ty, a, b, holds, flushes)?);
-            let truth = if to == Type::F32 { 1.0f32.bits() } else { u32::MAX.into() };
+            let truth = match to {
+                Type::F32 => 1.0f32.bits(),
+                Type::F16 => half::f16::ONE.bits(),
+                Type::Bf16 => half::bf16::ONE.bits(),
+                _ => u64::MAX,
+            };
             return Ok(Lowered::compute(move |r, mask| {
-                let found = of(r);
+                let [found, _] = of(r);
                 let found = c.map_or(found, |(combine, c)| combine(found, r.holds(c)));
                 r.put(d, mask, array::from_fn(|lane| if found >> lane & 1 != 0 { truth } else { 0 }));
             }));
@@ -74,11 +80,13 @@ impl<'a> Lowering<'a> {
         let (p, q) = self.pair(pair);
         let p = self.predicate_target(p)?;
         let q = q.map(|q| self.predicate_target(q)).transpose()?;
+        let pairs = matches!(ty, Type::F16x2 | Type::Bf16x2);
         let of = self.compared(m, ty, a, b, holds, flushes)?;
         Ok(Lowered::compute(move |r, mask| {
-            let found = of(r);
+            let [found, upper] = of(r);
             let combined = |found| c.map_or(found, |(combine, c)| combine(found, r.holds(c)));
-            let (yes, no) = (combined(found), combined(!found));
+            // Of a pair of numbers, the second predicate is of the upper one.
+            let (yes, no) = (combined(found), combined(if pairs { upper } else { !found }));
             r.put_predicate(p, mask, yes);
             if let Some(q) = q {
                 r.put_predicate(q, mask, no);
@@ -96,20 +104,32 @@ impl<'a> Lowering<'a> {
         flushes: bool,
     ) -> Result<Comparison> {
         let (a, b) = (self.source(a, ty)?, self.source(b, ty)?);
-        let compare: Comparison = match ty {
-            Type::F32 if flushes => Box::new(move |r| {
-                compare(r.get::<f32>(a).map(crate::float::flush), r.get(b).map(crate::float::flush), holds)
+        fn plain<T: Lane + PartialOrd>(a: Source, b: Source, holds: Holds, input: fn(T) -> T) -> Comparison {
+            Box::new(move |r| [compare(r.get::<T>(a).map(input), r.get::<T>(b).map(input), holds), 0])
+        }
+        fn pairs<T: Lane + PartialOrd>(a: Source, b: Source, holds: Holds, input: fn(T) -> T) -> Comparison {
+            Box::new(move |r| {
+                let (a, b): (Lanes<u64>, Lanes<u64>) = (r.get(a), r.get(b));
+                [0, 16].map(|shift| {
+                    let half = |pair: u64| input(T::from_bits(pair >> shift));
+                    compare(a.map(half), b.map(half), holds)
+                })
+            })
+        }
+        Ok(match ty {
+            Type::F32 if flushes => plain(a, b, holds, float::flush),
+            Type::F32 => plain::<f32>(a, b, holds, |x| x),
+            Type::F64 => plain::<f64>(a, b, holds, |x| x),
+            Type::F16 if flushes => plain(a, b, holds, flush_half),
+            Type::F16 => plain::<half::f16>(a, b, holds, |x| x),
+            Type::Bf16 => plain::<half::bf16>(a, b, holds, |x| x),
+            Type::F16x2 if flushes => pairs(a, b, holds, flush_half),
+            Type::F16x2 => pairs::<half::f16>(a, b, holds, |x| x),
+            Type::Bf16x2 => pairs::<half::bf16>(a, b, holds, |x| x),
+            _ => with_integer!(ty, T => plain::<T>(a, b, holds, |x| x), _ => {
+                return Err(m.error("not simulated for this type"));
             }),
-            Type::F32 => Box::new(move |r| compare(r.get::<f32>(a), r.get(b), holds)),
-            Type::F64 => Box::new(move |r| compare(r.get::<f64>(a), r.get(b), holds)),
-            Type::F16 => Box::new(move |r| compare(r.get::<half::f16>(a), r.get(b), holds)),
-            Type::Bf16 => Box::new(move |r| compare(r.get::<half::bf16>(a), r.get(b), holds)),
-            _ => {
-                with_integer!(ty, T => Box::new(move |r: &crate::lanes::Registers| compare(r.get::<T>(a), r.get(b), holds)),
-                _ => return Err(m.error("not simulated for this type")))
-            }
-        };
-        Ok(compare)
+        })
     }
 
     fn selection(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
@@ -130,7 +150,7 @@ impl<'a> Lowering<'a> {
         match by {
             Type::S32 => self.ternary(i, types, |a: u64, b: u64, c: i32| if c >= 0 { a } else { b }),
             Type::F32 => self.ternary(i, types, move |a: u64, b: u64, c: f32| {
-                let c = if flushes { crate::float::flush(c) } else { c };
+                let c = if flushes { float::flush(c) } else { c };
                 if c >= 0.0 { a } else { b }
             }),
             _ => Err(m.error("found another type, wanted .s32 or .f32")),
@@ -249,4 +269,10 @@ impl<'a> Lowering<'a> {
 #[inline]
 fn compare<T: PartialOrd + Copy>(a: Lanes<T>, b: Lanes<T>, holds: Holds) -> Mask {
     (0..32).fold(0, |found, lane| found | u32::from(holds(a[lane].partial_cmp(&b[lane]))) << lane)
+}
+
+/// As [`float::flush`].
+fn flush_half(x: half::f16) -> half::f16 {
+    let subnormal = x.to_bits() & 0x7c00 == 0;
+    if subnormal { half::f16::from_bits(x.to_bits() & 0x8000) } else { x }
 }

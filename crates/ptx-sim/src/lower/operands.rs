@@ -88,6 +88,7 @@ impl<'a> Lowering<'a> {
                 Type::F32 => constant((f64::from_bits(*bits) as f32).to_bits().into()),
                 _ => Err(self.error("found a constant of type f64, wanted an integer")),
             },
+            Operand::Name(name) if name == "WARP_SZ" => constant(crate::lanes::LANES as u64),
             Operand::Name(name) => match self.find(name)? {
                 Name::Register(target, bytes) => Ok((Source::Register(target), bytes)),
                 Name::Variable(_, address) => constant(address),

@@ -62,7 +62,18 @@ pub(crate) struct Variable {
     pub(crate) bytes: u64,
     /// Its initial bytes, if it has any; as many as `bytes`.
     pub(crate) init: Option<Vec<u8>>,
+    /// Addresses among the initial bytes, where those are 0.
+    pub(crate) pointers: Vec<Pointer>,
     pub(crate) line: u32,
+}
+
+/// `name+4` or `generic(name)+4` in an initialiser: global memory has the same addresses either way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pointer {
+    /// Where it stands in its variable.
+    pub(crate) at: u64,
+    pub(crate) name: String,
+    pub(crate) offset: u64,
 }
 
 /// `.entry` or `.func` (section 5.4.6 and 11.1).

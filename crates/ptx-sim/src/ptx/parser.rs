@@ -7,7 +7,7 @@ mod variable;
 
 use super::lexer::Token;
 use super::number::Number;
-use super::{Loc, Module, Space};
+use super::{Loc, Module, Pointer, Space};
 use crate::PtxError;
 
 /// How deep braces may lie in braces, and how many dimensions an array may have.
@@ -23,11 +23,13 @@ pub(super) struct Parser<'a> {
     loc: Option<Loc>,
     /// Initial bytes of the module's variables until now.
     initialised: u64,
+    /// Addresses among the initial bytes of the variable at hand.
+    pointers: Vec<Pointer>,
 }
 
 impl<'a> Parser<'a> {
     pub(super) fn new(tokens: Vec<(Token<'a>, u32)>) -> Self {
-        Parser { tokens, at: 0, depth: 0, loc: None, initialised: 0 }
+        Parser { tokens, at: 0, depth: 0, loc: None, initialised: 0, pointers: Vec::new() }
     }
 
     /// The text.

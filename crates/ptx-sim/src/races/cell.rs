@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     Read,
     Write,
     Atomic,
+    /// A read that does not race with atomics.
+    AtomicRead,
     /// The destination of a copy in flight.
     CopyTo,
     /// The source of a copy in flight.
@@ -22,13 +24,14 @@ impl Kind {
             Kind::Read => "read",
             Kind::Write => "write",
             Kind::Atomic => "atomic access",
+            Kind::AtomicRead => "atomic read",
             Kind::CopyTo | Kind::CopyFrom => "copy",
         }
     }
 
     #[inline]
     fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::CopyFrom)
+        matches!(self, Self::Read | Self::AtomicRead | Self::CopyFrom)
     }
 
     #[inline]
@@ -44,7 +47,14 @@ impl Kind {
     /// Both only read, or both are atomic: in no order they race.
     #[inline]
     fn agrees(self, other: Self) -> bool {
-        (self.reads() && other.reads()) || (self == Self::Atomic && other == Self::Atomic)
+        let atomic = |kind| matches!(kind, Self::Atomic | Self::AtomicRead);
+        (self.reads() && other.reads()) || (atomic(self) && atomic(other))
+    }
+
+    /// Whether all that races with the other kind races with this one too.
+    #[inline]
+    fn replaces(self, other: Self) -> bool {
+        self.agrees(other) && (self != Self::AtomicRead || other == Self::AtomicRead)
     }
 }
 
@@ -217,7 +227,7 @@ impl<'a> Access<'a> {
                 if self.unordered(mark).is_some() {
                     return false;
                 }
-            } else if mark.covers(new.bytes) {
+            } else if mark.covers(new.bytes) && mark.kind.replaces(new.kind) {
                 seen.two_blocks |= seen.block.is_some_and(|block| block != mark.block);
                 seen.block = Some(mark.block);
             }
@@ -235,8 +245,11 @@ impl<'a> Access<'a> {
     #[inline]
     fn unordered(&self, mark: &Mark) -> Option<usize> {
         let new = &self.mark;
-        if mark.block != new.block || mark.kind.in_flight() {
+        if mark.kind.in_flight() {
             return Some(mark.lanes.trailing_zeros() as usize);
+        }
+        if mark.block != new.block {
+            return self.clocks.unknown_abroad(mark.block, usize::from(mark.warp), mark.lanes, mark.epoch);
         }
         if self.same && mark.same_instruction(new) {
             return None;
@@ -257,10 +270,13 @@ impl<'a> Access<'a> {
             let superfluous = if new.kind.writes() {
                 // All but the same bytes written at once come before it.
                 !same_instruction
-            } else if !mark.kind.agrees(new.kind) {
+            } else if !new.kind.replaces(mark.kind) {
                 false
             } else if two_blocks {
-                keep.take_if(|&mut block| block == mark.block && mark.covers(new.bytes)).is_none()
+                let kept = |&mut block: &mut u32| {
+                    block == mark.block && mark.covers(new.bytes) && mark.kind.replaces(new.kind)
+                };
+                keep.take_if(kept).is_none()
             } else {
                 if mark.same_warp(new) && !mark.kind.in_flight() {
                     mark.lanes &= !new.lanes;

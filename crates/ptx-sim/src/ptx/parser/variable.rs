@@ -2,7 +2,7 @@
 
 use super::{NESTING, Number, Parser, Token};
 use crate::PtxError;
-use crate::ptx::{Space, Type, Variable};
+use crate::ptx::{Pointer, Space, Type, Variable};
 
 /// An array is not larger, in bytes.
 const LARGEST: u64 = 1 << 40;
@@ -102,7 +102,8 @@ impl Parser<'_> {
         } else if open && !external {
             return Err(self.wanted(&format!("the length of `{name:.40}`")));
         }
-        Ok(Variable { name, space, ty, align, bytes, init, line })
+        let pointers = std::mem::take(&mut self.pointers);
+        Ok(Variable { name, space, ty, align, bytes, init, pointers, line })
     }
 
     /// `[][2][3]`: whether the first length is open, the other lengths, and the bytes of all but the open one.
@@ -160,8 +161,25 @@ impl Parser<'_> {
         Ok(())
     }
 
+    /// `name+4`, `generic(name)`
+    fn pointer(&mut self, at: u64) -> Result<Pointer, PtxError> {
+        let mut name = self.word("the name of a variable")?;
+        if name == "generic" && self.take('(') {
+            name = self.word("the name of a variable")?;
+            self.expect(')')?;
+        }
+        let offset = if self.take('+') { self.integer()? } else { 0 };
+        Ok(Pointer { at, name: name.to_owned(), offset })
+    }
+
     /// Appends a value, little endian.
     fn initial_value(&mut self, ty: Type, initial: &mut Vec<u8>) -> Result<(), PtxError> {
+        if let (Type::U64 | Type::B64 | Type::S64, Some(Token::Word(_))) = (ty, self.peek()) {
+            let pointer = self.pointer(initial.len() as u64)?;
+            self.pointers.push(pointer);
+            initial.extend([0; 8]);
+            return Ok(());
+        }
         let number = self.signed()?;
         let value = match (ty, number) {
             (Type::F32 | Type::B32, Number::F32(bits)) => Some(bits.into()),

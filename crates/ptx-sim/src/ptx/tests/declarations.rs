@@ -31,7 +31,7 @@ fn heads() {
 fn variables() {
     let variable = |name: &str, space, ty, align, bytes, line| {
         let name = name.into();
-        Variable { name, space, ty, align, bytes, init: None, line }
+        Variable { name, space, ty, align, bytes, init: None, pointers: Vec::new(), line }
     };
     let text = "
 .extern .shared .align 16 .b8 memory[];
@@ -142,4 +142,12 @@ fn limits() {
     assert_eq!(max_threads(".maxntid 32, 4, 2\n.minnctapersm 1"), Some(256));
     assert_eq!(max_threads(".reqntid 128"), Some(128));
     assert_eq!(max_threads(".maxnreg 64 .maxnctapersm 2 .noreturn .pragma \"x\";"), None);
+}
+
+#[test]
+fn addresses_among_initial_values() {
+    let module = module(".global .u32 x[2];\n.global .u64 y[3] = {7, x+4, generic(x)};");
+    let pointers: Vec<_> = module.variables[1].pointers.iter().map(|p| (p.at, p.name.as_str(), p.offset)).collect();
+    assert_eq!(pointers, [(8, "x", 4), (16, "x", 0)]);
+    assert_eq!(module.variables[1].init.as_ref().unwrap()[..9], [7, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

@@ -40,7 +40,7 @@ enum Call {
 
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![
-        6 => Just(Kind::Read), 4 => Just(Kind::Write), 2 => Just(Kind::Atomic), 1 => Just(Kind::CopyTo), 1 => Just(Kind::CopyFrom),
+        6 => Just(Kind::Read), 4 => Just(Kind::Write), 2 => Just(Kind::Atomic), 2 => Just(Kind::AtomicRead), 1 => Just(Kind::CopyTo), 1 => Just(Kind::CopyFrom),
     ];
     let place = (select(vec![1_u32, 2, 4, 4, 4, 8, 16]), 0..16_u64);
     let access = (0..THREADS.len(), kind, any::<bool>(), place, 0..3_u32).prop_map(
@@ -86,6 +86,7 @@ impl Machine {
             Kind::Read => races.read(address, bytes, &by, lane, clocks),
             Kind::Write => races.write(address, bytes, &by, lane, same, clocks),
             Kind::Atomic => races.atomic(address, bytes, &by, lane, clocks),
+            Kind::AtomicRead => races.atomic_read(address, bytes, &by, lane, clocks),
             Kind::CopyTo if end => {
                 races.end_copy(address, bytes, &by, lane, group);
                 Ok(())
@@ -183,10 +184,10 @@ impl Model {
         if lenient {
             equal.iter().for_each(|&place| known.extend(&self.past[place].known));
         }
-        let reads = |kind| matches!(kind, Kind::Read | Kind::CopyFrom);
+        let reads = |kind| matches!(kind, Kind::Read | Kind::AtomicRead | Kind::CopyFrom);
+        let atomic = |kind| matches!(kind, Kind::Atomic | Kind::AtomicRead);
         let racing = |(place, past): (usize, &Past)| {
-            let agree = (reads(past.access.kind) && reads(new.kind))
-                || (past.access.kind == Kind::Atomic && new.kind == Kind::Atomic);
+            let agree = (reads(past.access.kind) && reads(new.kind)) || (atomic(past.access.kind) && atomic(new.kind));
             touches(&past.access) && !agree && (past.in_flight || !(known.contains(&place) || equal.contains(&place)))
         };
         self.past

@@ -1,0 +1,194 @@
+//! The corpus: small PTX programs, at least one for each form of instruction, and what an H200 made of them.
+//!
+//! Each [form] is run on [special and random values](values), and its outputs are [compared](compare) with those that are
+//! recorded in `tests/data/corpus`: bit for bit, but for what the PTX ISA leaves open. That is what the simulated GPU is held
+//! against. `FLASH_LADDER_DEVICE=cuda` holds the first GPU against it instead; with `FLASH_LADDER_RECORD=FOLDER` too, it writes
+//! what that GPU gives into the folder, and compares nothing.
+
+mod compare;
+mod form;
+mod forms;
+mod promise;
+mod recording;
+mod run;
+mod values;
+
+use compare::Rule;
+use device::Device;
+use device::nvrtc::Nvrtc;
+use form::Program;
+use forms::{FAMILIES, Family};
+use half::{bf16, f16};
+use libtest_mimic::{Arguments, Failed, Trial};
+use recording::Recording;
+use run::Runner;
+use std::env::VarError;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+fn main() -> ExitCode {
+    if let Some(folder) = std::env::var_os("FLASH_LADDER_RECORD") {
+        return match recording::record(device(), &programs().collect::<Vec<_>>(), Path::new(&folder)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mut arguments = Arguments::from_args();
+    // One device.
+    arguments.test_threads = Some(1);
+    let families = FAMILIES.iter().map(|family| Trial::test(family.name, move || agrees(family)));
+    let mut trials: Vec<Trial> = families.collect();
+    trials.push(Trial::test("the_recording_keeps_the_promises_of_the_isa", the_recording_keeps_the_promises));
+    trials.push(Trial::test("a_changed_bit_is_noticed", a_changed_bit_is_noticed));
+    trials.push(Trial::test("formats_are_those_of_hardware", formats_are_those_of_hardware));
+    trials.push(Trial::test("no_two_programs_have_one_name", no_two_programs_have_one_name));
+    let no_ptxas = ptxas().is_none();
+    let kind = if no_ptxas { "not run: found no ptxas beside NVRTC or in PATH" } else { "" };
+    let assembles = Trial::test("every_program_assembles", every_program_assembles);
+    trials.push(assembles.with_kind(kind).with_ignored_flag(no_ptxas));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// What is held against the recording: a simulated GPU, or the first GPU where `FLASH_LADDER_DEVICE` asks for it.
+fn device() -> &'static Result<Device, String> {
+    static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
+    DEVICE.get_or_init(|| match std::env::var("FLASH_LADDER_DEVICE").as_deref() {
+        Ok("cuda") => Device::cuda(0).map_err(|error| error.to_string()),
+        Ok("sim") | Err(VarError::NotPresent) => Ok(Device::simulated()),
+        other => Err(format!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim")),
+    })
+}
+
+fn stored() -> Result<&'static Recording, Failed> {
+    static RECORDING: OnceLock<Result<Recording, String>> = OnceLock::new();
+    // Of the checkout where it runs, or of the one where it was built.
+    let here = PathBuf::from("tests/data/corpus");
+    let folder = if here.is_dir() { here } else { [env!("CARGO_MANIFEST_DIR"), "data", "corpus"].iter().collect() };
+    RECORDING.get_or_init(|| Recording::read(&folder)).as_ref().map_err(Failed::from)
+}
+
+/// Every program.
+fn programs() -> impl Iterator<Item = Program> {
+    FAMILIES.iter().flat_map(Family::programs)
+}
+
+/// All that went wrong, as one failure.
+fn all_of(faults: Vec<String>) -> Result<(), Failed> {
+    if faults.is_empty() { Ok(()) } else { Err(format!("{} programs\n{}", faults.len(), faults.join("\n")).into()) }
+}
+
+/// The device gives what is recorded.
+fn agrees(family: &Family) -> Result<(), Failed> {
+    let runner = Runner::new(device().as_ref()?)?;
+    let stored = stored()?;
+    let check = |program: &Program| {
+        let got = runner.run(program).map_err(|error| format!("{}: {error}", program.name))?;
+        compare::agree(program, Some(stored.of(program)?), &got)
+    };
+    all_of(family.programs().iter().filter_map(|program| check(program).err()).collect())
+}
+
+/// Approximations of the device are as near as the ISA says, so that the bounds are right, and inputs and outputs are those of
+/// the same tuple.
+fn the_recording_keeps_the_promises() -> Result<(), Failed> {
+    let stored = stored()?;
+    let check = |program: &Program| compare::agree(program, None, stored.of(program)?);
+    all_of(programs().filter_map(|program| check(&program).err()).collect())
+}
+
+/// The comparison sees one bit: the lowest where bits are compared, one in the middle of the fraction of what is near the truth.
+fn a_changed_bit_is_noticed() -> Result<(), Failed> {
+    let stored = stored()?;
+    let check = |program: &Program| {
+        let recorded = stored.of(program)?;
+        let mut start = 0;
+        for column in &program.outputs {
+            let mut changed = recorded.to_vec();
+            let end = start + program.count * column.bytes;
+            let bit = match compare::rule(program, column) {
+                Rule::Near(format, _) => format.fraction / 2 + 2,
+                _ => 0,
+            };
+            let bytes = (start + bit as usize / 8..end).step_by(column.bytes);
+            bytes.for_each(|byte| changed[byte] ^= 1 << (bit % 8));
+            if compare::agree(program, Some(recorded), &changed).is_ok() {
+                return Err(format!("{}: changed outputs agree", program.name));
+            }
+            start = end;
+        }
+        Ok(())
+    };
+    all_of(programs().filter_map(|program| check(&program).err()).collect())
+}
+
+/// The numbers that bits stand for, which bounds are measured from.
+fn formats_are_those_of_hardware() -> Result<(), Failed> {
+    let same = |a: f64, b: f64| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    let halves = (0..=u16::MAX).filter(|&bits| {
+        !same(values::F16.value(bits.into()), f16::from_bits(bits).into())
+            || !same(values::BF16.value(bits.into()), bf16::from_bits(bits).into())
+    });
+    let singles = (0..=u32::MAX)
+        .step_by(65521)
+        .filter(|&bits| !same(values::F32.value(bits.into()), f32::from_bits(bits).into()));
+    all_of(halves.map(u32::from).chain(singles).map(|bits| format!("{bits:#x}")).collect())
+}
+
+/// A name leads to one program's outputs.
+fn no_two_programs_have_one_name() -> Result<(), Failed> {
+    let mut names: Vec<String> = programs().map(|program| program.name).collect();
+    names.sort_unstable();
+    all_of(names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone()).collect())
+}
+
+/// NVIDIA's assembler takes every program.
+fn every_program_assembles() -> Result<(), Failed> {
+    let ptxas = ptxas().ok_or("no ptxas")?;
+    let mut faults = Vec::new();
+    for (family, target) in FAMILIES.iter().flat_map(|family| [(family, "sm_80"), (family, "sm_90")]) {
+        // All of a family in one file: starting the assembler takes longer than its work.
+        let programs = family.programs().into_iter().filter(|program| program.target == target).enumerate();
+        let kernels = programs.map(|(k, program)| {
+            let text = program.text.split_once(".address_size 64\n").map_or("", |(_, text)| text);
+            format!("// {}\n{}", program.name, text.replace(".entry program(", &format!(".entry program{k}(")))
+        });
+        let text = kernels.collect::<String>();
+        if !text.is_empty() {
+            let text = format!(".version 8.0\n.target {target}\n.address_size 64\n{text}");
+            faults.extend(assemble(&ptxas, &text)?.map(|said| format!("{}: {said}", family.name)));
+        }
+    }
+    all_of(faults)
+}
+
+/// What the assembler, for the GPU of the recording, has against a text, with the lines that it names.
+fn assemble(ptxas: &Path, text: &str) -> Result<Option<String>, Failed> {
+    let folder = tempfile::tempdir()?;
+    let (file, object) = (folder.path().join("programs.ptx"), folder.path().join("programs.cubin"));
+    std::fs::write(&file, text)?;
+    let output = Command::new(ptxas).args(["-arch", "sm_90", "-o"]).args([&object, &file]).output()?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let with_line = |line: &str| {
+        let number = line.split_once("line ").and_then(|(_, rest)| rest.split(';').next()?.parse::<usize>().ok());
+        let named = number.and_then(|number| lines.get(number - 1)).map_or("", |text| text.trim());
+        format!("{line}\n    {named}")
+    };
+    Ok(Some(said.lines().map(with_line).collect::<Vec<_>>().join("\n")))
+}
+
+/// NVIDIA's assembler, beside NVRTC or in `PATH`.
+fn ptxas() -> Option<PathBuf> {
+    let beside = Nvrtc::find().ok().and_then(|nvrtc| Some(nvrtc.path().parent()?.join("../bin")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = beside.into_iter().chain(std::env::split_paths(&path));
+    folders
+        .find_map(|folder| Some(folder.join(format!("ptxas{}", std::env::consts::EXE_SUFFIX))).filter(|p| p.is_file()))
+}

@@ -1,0 +1,72 @@
+//! Faults put into PTX, at the instructions that a line of CUDA became.
+
+use device::{Variant, file, prebuilt};
+
+/// The line of a kernel file that has these words.
+pub(crate) fn line(name: &str, words: &str) -> u32 {
+    let text = file(name).unwrap_or_else(|| panic!("{name}: no such file"));
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(words));
+    let (line, _) = lines.next().unwrap_or_else(|| panic!("{name}: no line has {words}"));
+    assert!(lines.next().is_none(), "{name}: two lines have {words}");
+    line
+}
+
+/// The prebuilt PTX of a variant in which the instructions that begin with `opcode`, and come from that line of that file, are
+/// edited.
+pub(crate) fn edited(
+    variant: &Variant,
+    (name, words): (&str, &str),
+    opcode: &str,
+    edit: fn(&str) -> String,
+) -> String {
+    let ptx = prebuilt::ptx(variant).unwrap();
+    let number = file_number(ptx, name);
+    let wanted = [number.to_string(), line(name, words).to_string()];
+    let (mut here, mut found) = (false, 0);
+    let mut result = String::new();
+    for text in ptx.lines() {
+        let mut fields = text.split_whitespace();
+        if fields.next() == Some(".loc") {
+            here = fields.next() == Some(&wanted[0]) && fields.next() == Some(&wanted[1]);
+        }
+        let mut words = text.split_whitespace().skip_while(|word| word.starts_with('@'));
+        if !here || !words.next().is_some_and(|first| first.starts_with(opcode)) {
+            result += &format!("{text}\n");
+            continue;
+        }
+        found += 1;
+        result += &format!("{}\n", edit(text.trim()));
+    }
+    assert!(found > 0, "{name}: no instruction {opcode} at the line with {wanted:?}");
+    result
+}
+
+/// The number that the PTX gives a file.
+fn file_number(ptx: &str, name: &str) -> u32 {
+    let ends = format!("\"{name}\"");
+    let found = ptx.lines().find_map(|line| line.trim().strip_prefix(".file")?.trim().strip_suffix(&*ends));
+    found.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("the PTX does not name {name}"))
+}
+
+/// The instruction left out.
+pub(crate) fn dropped(_: &str) -> String {
+    String::new()
+}
+
+/// A comparison that never holds.
+pub(crate) fn never(text: &str) -> String {
+    format!("setp.ne.s32 {}, 0, 0;", operands(text)[0])
+}
+
+/// A barrier that only half of the warp comes to.
+pub(crate) fn for_half_a_warp(text: &str) -> String {
+    format!(
+        "{{ .reg .pred %half; .reg .b32 %lane; mov.u32 %lane, %laneid; setp.lt.u32 %half, %lane, 16; @%half {text} }}"
+    )
+}
+
+/// What an instruction reads and writes.
+pub(crate) fn operands(text: &str) -> Vec<&str> {
+    let (_, operands) = text.trim_end_matches(';').split_once(char::is_whitespace).unwrap();
+    operands.split(',').map(|operand| operand.trim().trim_end_matches(';').trim()).collect()
+}
