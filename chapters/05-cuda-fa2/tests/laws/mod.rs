@@ -6,7 +6,7 @@ use chapter_05_cuda_fa2::{Compiled, CudaFa2, KEYS, ROWS, told};
 use device::{Arg, Buffer, Counters, DeviceError};
 use proptest::prelude::*;
 use testkit::problems::Spec;
-use testkit::{ByHand, Row, RowTruth, all_close, all_shown, channels, close, forward_on_canaries, judge, shown};
+use testkit::{Row, RowTruth, all_close, all_shown, channels, close, forward_on_canaries, judge, shown};
 
 /// The kernels of a text, for a number of channels.
 pub(crate) struct Kernels<'a> {
