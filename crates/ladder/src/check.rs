@@ -3,6 +3,8 @@
 //! The checks are the test target `mine` of the chapter's package. It is compiled once; then each of its tests runs in a
 //! process of its own, with limits of time and memory, so that one that loops, aborts or ends the program says nothing of
 //! the others. Nothing is written beside cargo's target folder.
+//!
+//! Where the learner writes a kernel in CUDA, the tests compile it, and run it on the simulated GPU.
 
 mod build;
 mod hints;
@@ -50,6 +52,14 @@ pub(crate) fn main(args: &CheckArgs) -> Result<bool> {
     Ok(reports.iter().all(Report::passed))
 }
 
+/// The tests, or the error of the compiler of kernels that one of them met.
+fn compiled(trials: Vec<Trial>) -> Result<Vec<Trial>, CompileError> {
+    let Some(refused) = trials.iter().find(|trial| trial.state == State::Refused) else { return Ok(trials) };
+    let first = refused.said.lines().next().unwrap_or_default();
+    let message = first.split_once(": error: ").map_or(first, |(_, message)| message);
+    Err(CompileError { message: message.into(), at: refused.at.clone(), rendered: refused.said.clone() })
+}
+
 impl Report {
     fn of(chapter: Chapter, limit: Duration) -> Result<Self> {
         // Cargo's own progress is not shown, and a silent program looks like one that hangs.
@@ -58,7 +68,7 @@ impl Report {
         let steps = hints::read(&chapter)?;
         let outcome = match build::build(&chapter)? {
             Built::Refused(error) => Err(error),
-            Built::Tests(program) => Ok(trial::all(&program, &chapter, Instant::now() + limit, limit)?),
+            Built::Tests(program) => compiled(trial::all(&program, &chapter, Instant::now() + limit, limit)?),
         };
         Ok(Report { chapter, steps, outcome })
     }
@@ -89,6 +99,12 @@ impl Report {
     fn waits(&self, step: u32) -> bool {
         let first = self.trials(step).find(|trial| trial.state != State::Passed);
         first.is_some_and(|trial| trial.state == State::Todo && trial.todo_of().is_some_and(|other| other != step))
+    }
+
+    /// Why none of the tests was run, if none was: what they need is not installed.
+    fn not_run(&self) -> Option<&str> {
+        let trials = self.outcome.as_ref().ok()?;
+        trials.iter().all(|trial| trial.state == State::NotRun).then(|| trials.first().map(|trial| &trial.said[..]))?
     }
 
     /// The first step that is not done.

@@ -11,14 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const CHAPTERS: [(&str, &str); 6] = [
+const CHAPTERS: [(&str, &str); 7] = [
     ("01-naive", "naive"),
     ("02-online-softmax", "online-softmax"),
     ("03-fa1", "fa1"),
     ("04-fa2", "fa2"),
+    (KERNEL, "cuda-fa2"),
     ("07-paged", "paged"),
     ("08-mla", "mla"),
 ];
+
+/// The chapter whose exercise is a kernel in CUDA: its checks need NVRTC.
+const KERNEL: &str = "05-cuda-fa2";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -46,7 +50,7 @@ impl Repository {
     }
 
     fn source(&self, chapter: &str) -> PathBuf {
-        self.0.join("chapters").join(chapter).join("src/lib.rs")
+        self.0.join("chapters").join(chapter).join(if chapter == KERNEL { "src/mine.cu" } else { "src/lib.rs" })
     }
 
     fn write(&self, chapter: &str, text: &str) {
@@ -128,6 +132,9 @@ fn body(text: &str, from: usize) -> std::ops::Range<usize> {
 
 /// The learner's file of a chapter with the reference's bodies.
 fn solved(chapter: &str, rung: &str) -> String {
+    if chapter == KERNEL {
+        return fs::read_to_string(root().join("chapters").join(chapter).join("tests/reference.cu")).unwrap();
+    }
     let mut text = fs::read_to_string(root().join("chapters").join(chapter).join("src/lib.rs")).unwrap();
     let sources = fs::read_dir(root().join("crates").join(rung).join("src")).unwrap().map(|file| file.unwrap().path());
     let reference: String =
@@ -180,6 +187,7 @@ fn a_learners_way_from_nothing_to_solved_and_every_way_to_stumble() {
     panics_ends_and_loops_are_told_apart(&repository);
     what_happens_elsewhere_is_told(&repository);
     what_does_not_compile_is_shown(&repository);
+    kernels_are_told_apart(&repository);
     cargo_starts_the_ladder_though_a_chapter_does_not_compile(&repository);
 }
 
@@ -340,6 +348,28 @@ fn what_does_not_compile_is_shown(repository: &Repository) {
     }
     let json = repository.chapter("3", "60", 1);
     assert!(json["does_not_compile"]["message"] == "mismatched types" && json["done"] == 0, "{json}");
+}
+
+/// A kernel with a race, one whose last step is still to be written, and one that does not compile.
+fn kernels_are_told_apart(repository: &Repository) {
+    let right = solved(KERNEL, "cuda-fa2");
+    repository.write(KERNEL, &with(&right, "__syncthreads();  // the tiles before have been read", ""));
+    let five = repository.says(&["5"], 1);
+    for part in ["5 of 6 steps done", "Step 6, fa2: not right yet", "race: ", "tile[j][c] = ", "src/mine.cu:"] {
+        assert!(five.contains(part), "{part} in {five}");
+    }
+    assert!(repository.says(&["5", "--hint", "--hint"], 1).contains("names both accesses"));
+
+    repository.write(KERNEL, &with(&right, "    l *= rescale;\n", "    TODO(\"step 4, update\");\n"));
+    let five = repository.says(&["5"], 1);
+    assert!(five.contains("step 4  update   0 of 4 tests  still to write"), "{five}");
+    assert!(five.contains("waits for the steps above"), "{five}");
+
+    repository.write(KERNEL, &with(&right, "float q_i[D];", "float q_i[D]"));
+    let five = repository.says(&["5"], 1);
+    for part in ["does not compile yet", "chapters/05-cuda-fa2/src/mine.cu:", "expected a \";\""] {
+        assert!(five.contains(part), "{part} in {five}");
+    }
 }
 
 #[test]

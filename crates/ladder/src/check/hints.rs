@@ -72,7 +72,7 @@ mod tests {
                 let file = step.hints[2]
                     .split_whitespace()
                     .map(|word| word.trim_matches([';', '.']))
-                    .find(|word| word.ends_with(".rs"));
+                    .find(|word| word.ends_with(".rs") || word.ends_with(".cu"));
                 assert!(file.is_some_and(|file| root.join(file).is_file()), "{}: {}", chapter.folder, step.hints[2]);
             }
         }

@@ -50,9 +50,24 @@ pub(crate) fn chapters() -> Result<Vec<Chapter>> {
 }
 
 impl Chapter {
-    /// The learner's file.
+    /// The learner's file: a kernel, where the chapter has one, or else the library.
     pub(crate) fn source(&self) -> String {
-        format!("{}/src/lib.rs", self.folder)
+        let file = if self.is_kernel() { "mine.cu" } else { "lib.rs" };
+        format!("{}/src/{file}", self.folder)
+    }
+
+    /// Whether the learner writes a kernel in CUDA.
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.root.join(&self.folder).join("src/mine.cu").is_file()
+    }
+
+    /// Where the reference is: a kernel beside the chapter's tests, or the rung's crate.
+    pub(crate) fn reference(&self) -> String {
+        if self.is_kernel() {
+            format!("{}/tests/reference.cu", self.folder)
+        } else {
+            format!("crates/{}/src", self.rung)
+        }
     }
 
     /// The book's page, if it is there.
@@ -64,6 +79,7 @@ impl Chapter {
     /// The line of the learner's file where a step is still to be written.
     pub(crate) fn todo_line(&self, step: u32) -> Option<usize> {
         let source = fs::read_to_string(self.root.join(self.source())).ok()?;
-        source.lines().position(|line| line.contains(&format!("todo!(\"step {step},"))).map(|line| line + 1)
+        let todo = ["todo!", "TODO"].map(|todo| format!("{todo}(\"step {step},"));
+        source.lines().position(|line| todo.iter().any(|todo| line.contains(todo))).map(|line| line + 1)
     }
 }

@@ -33,8 +33,10 @@ pub(crate) enum State {
     Stopped,
     /// The whole program ended: an abort, a stack overflow, an exit.
     Ended,
-    /// The time was up before it began, or an earlier test of its step came to no end.
+    /// The time was up before it began, an earlier test of its step came to no end, or what it needs is not installed.
     NotRun,
+    /// The kernel that it is about does not compile.
+    Refused,
 }
 
 impl State {
@@ -48,6 +50,7 @@ impl State {
             State::Stopped => "stopped",
             State::Ended => "ended",
             State::NotRun => "not run",
+            State::Refused => "does not compile",
         }
     }
 }
@@ -74,7 +77,8 @@ impl Trial {
     }
 }
 
-/// Runs every test of a program, in the order of the steps, those worked by hand first.
+/// Runs every test of a program, in the order of the steps, those worked by hand first; none after one whose kernel does not
+/// compile.
 pub(crate) fn all(program: &Path, chapter: &Chapter, deadline: Instant, limit: Duration) -> Result<Vec<Trial>> {
     let listed = Command::new(program).args(["--list", "--format", "terse"]).output().context("the compiled checks")?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -91,6 +95,9 @@ pub(crate) fn all(program: &Path, chapter: &Chapter, deadline: Instant, limit: D
         // What loops in one test of a step mostly loops in the next one too, and the other steps want to be heard.
         let endless = trials.iter().any(|trial| trial.step == step && trial.state == State::Stopped);
         trials.push(run.one(path, endless)?);
+        if trials.last().is_some_and(|trial| trial.state == State::Refused) {
+            break;
+        }
     }
     Ok(trials)
 }
@@ -248,6 +255,9 @@ fn panics(output: &str) -> Vec<Panic<'_>> {
     output.split("panicked at ").skip(1).filter_map(one).collect()
 }
 
+/// How a chapter's words about a kernel begin that could not be run.
+const KERNEL_STATES: [(State, &str); 2] = [(State::NotRun, "not run: "), (State::Refused, "does not compile: ")];
+
 fn failure(trial: &mut Trial, last: &Panic, all: &[Panic]) {
     // A law that was unwrapped: the test should say what the law says, not how it was asked.
     let unwrapped = unwrapped(last.said);
@@ -265,6 +275,12 @@ fn failure(trial: &mut Trial, last: &Panic, all: &[Panic]) {
     if said.contains("not yet implemented") {
         trial.state = State::Todo;
         trial.said = said.split_once("not yet implemented: ").map_or("", |(_, what)| what).into();
+        trial.input = None;
+    } else if let Some((state, (_, why))) =
+        KERNEL_STATES.into_iter().find_map(|(state, words)| Some((state, said.split_once(words)?)))
+    {
+        trial.state = state;
+        trial.said = why.into();
         trial.input = None;
     } else if let Some(panic) = own {
         trial.state = State::Panicked;
@@ -287,9 +303,10 @@ fn unwrapped(said: &str) -> Option<String> {
     serde_json::from_str(quoted.strip_suffix("))")?).ok()
 }
 
-/// Whether a word is file.rs:12.
+/// Whether a word is file.rs:12 or file.cu:12.
 fn is_place(word: &str) -> bool {
-    word.split_once(".rs:").is_some_and(|(_, line)| line.parse::<u32>().is_ok())
+    let line = word.split_once(".rs:").or(word.split_once(".cu:"));
+    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
 }
 
 /// file.rs:12 of file.rs:12:5.

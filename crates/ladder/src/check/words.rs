@@ -22,6 +22,7 @@ fn stands(state: State) -> &'static str {
         State::Stopped => "does not end",
         State::Ended => "ends the program",
         State::NotRun => "not run",
+        State::Refused => "does not compile",
     }
 }
 
@@ -32,7 +33,10 @@ pub(crate) fn overview(reports: &[Report]) -> String {
         let (done, all) = (report.done(), report.steps.len());
         let next = match (&report.outcome, report.next()) {
             (Err(error), _) => format!("does not compile: {}", error.message),
-            (Ok(_), Some(step)) => format!("next: step {}, {}", step.number, step.title),
+            (Ok(_), Some(step)) => match report.not_run() {
+                Some(why) => format!("not run: {why}"),
+                None => format!("next: step {}, {}", step.number, step.title),
+            },
             (Ok(_), None) => "done".into(),
         };
         format!("chapter {}  {:width$}  {done} of {all} steps   {next}", report.chapter.number, report.chapter.rung)
@@ -53,8 +57,9 @@ pub(crate) fn chapter(report: &Report) -> String {
         let shown: Vec<&str> = error.rendered.lines().take(ERROR_LINES).collect();
         return format!(
             "Chapter {number}, {rung}: your code does not compile yet. The first error, at {at}:\n\n{}\n\n\
-             cargo check -p {} --features mine --test mine shows them all.",
+             cargo {} -p {} --features mine --test mine shows them all.",
             shown.join("\n"),
+            if report.chapter.is_kernel() { "test" } else { "check" },
             report.chapter.package
         );
     }
@@ -81,8 +86,9 @@ pub(crate) fn chapter(report: &Report) -> String {
 
 fn solved(report: &Report) -> String {
     format!(
-        "All of chapter {} passes. Compare your way with the reference, crates/{}/src.",
-        report.chapter.number, report.chapter.rung
+        "All of chapter {} passes. Compare your way with the reference, {}.",
+        report.chapter.number,
+        report.chapter.reference()
     )
 }
 
@@ -96,7 +102,7 @@ fn next(report: &Report, step: &Step) -> String {
             lines.extend(trial.said.lines().map(|line| format!("  {}", line.trim_end())));
         }
         lines.extend(trial.input.as_ref().map(|input| format!("  on {input}")));
-        let place = trial.at.as_ref().filter(|_| trial.state != State::Todo);
+        let place = trial.at.as_ref().filter(|_| !matches!(trial.state, State::Todo | State::NotRun));
         lines.extend(place.map(|at| format!("  at {at}")));
     }
     lines.push(String::new());
@@ -106,7 +112,7 @@ fn next(report: &Report, step: &Step) -> String {
     lines.extend(chapter.page().map(|page| format!("read on     {page}")));
     lines.push(format!("a hint      {}", command(chapter.number, 1)));
     lines.push(format!("more of it  {}", command(chapter.number, 2)));
-    lines.push(format!("reference   crates/{}/src", chapter.rung));
+    lines.push(format!("reference   {}", chapter.reference()));
     lines.join("\n")
 }
 
@@ -121,6 +127,7 @@ fn verdict(trial: &Trial) -> String {
         State::Stopped => format!("{name} does not come to an end:"),
         State::Ended => format!("{name} ends the whole program:"),
         State::NotRun => format!("{name} was not run:"),
+        State::Refused => format!("the kernel of {name} does not compile:"),
     }
 }
 
@@ -220,6 +227,18 @@ mod tests {
             assert!(said.contains(part), "{part} in {said}");
         }
         assert!(!said.contains("One."), "{said}");
+    }
+
+    #[test]
+    fn checks_that_cannot_run_say_what_is_missing() {
+        let mut report = report([Some(""); 3]);
+        for trial in report.outcome.as_mut().unwrap() {
+            (trial.state, trial.said) = (State::NotRun, "NVRTC: found no library of it".into());
+        }
+        let shown = chapter(&report);
+        assert!(shown.contains("step_1_by_hand was not run:\n  NVRTC: found no library of it"), "{shown}");
+        let all = overview(&[report]);
+        assert!(all.contains("0 of 3 steps   not run: NVRTC: found no library of it"), "{all}");
     }
 
     #[test]

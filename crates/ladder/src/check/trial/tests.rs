@@ -100,6 +100,37 @@ fn a_panic_of_the_code_is_told_with_its_own_place() {
 }
 
 #[test]
+fn a_kernel_that_is_wrong_does_not_compile_or_has_no_compiler_is_told_with_its_line() {
+    let place = "chapters/05-cuda-fa2/src/mine.cu:37";
+    for (words, state, said, at) in [
+        ("fa2: race: a byte\n  with the write at mine.cu:46", State::Wrong, None, place),
+        ("not yet implemented: step 2, load", State::Todo, Some("step 2, load"), place),
+        ("your kernel: not yet implemented: step 2, load", State::Todo, Some("step 2, load"), place),
+        (
+            "your kernel: does not compile: mine.cu(37): error: x\n  y",
+            State::Refused,
+            Some("mine.cu(37): error: x\n  y"),
+            place,
+        ),
+        (
+            "not run: NVRTC: found no library of it",
+            State::NotRun,
+            Some("NVRTC: found no library of it"),
+            "tests/checks/mod.rs:90",
+        ),
+    ] {
+        let end = if at == place { format!(" at {place}") } else { String::new() };
+        let output = format!(
+            "\nthread 'main' (7) panicked at tests/checks/mod.rs:90:1:\nTest failed: {words}{end}.\nminimal failing input: \
+             seed = 0\n\tsuccesses: 0\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n{FAILED}"
+        );
+        let trial = judged(&output, Some(status(false)));
+        let input = if state == State::Wrong { Some("seed = 0") } else { None };
+        assert_eq!(told(&trial), (state, said.unwrap_or(words), input, Some(at)));
+    }
+}
+
+#[test]
 fn loops_aborts_and_stack_overflows_are_told_apart() {
     let stopped = judged("dots......", None);
     assert!(stopped.state == State::Stopped && stopped.said.contains("15 s"), "{}", stopped.said);
