@@ -79,30 +79,17 @@ impl Races {
         }
     }
 
-    /// A lane reads. All calls take the clocks of the lane's block.
+    /// A lane reads or writes, or both at once. All calls take the clocks of the lane's block. Of a write, `same` says that what
+    /// it writes is what is there.
     ///
     /// # Errors
-    /// A write or an atomic that does not come before it, or a copy in flight to there.
+    /// An earlier access that does not come before this one, if it is not so that both read or both are atomic; but for a
+    /// write by the same instruction if the bytes are the same. A copy in flight to there, or from there if this writes.
+    #[allow(clippy::too_many_arguments)]
     #[inline]
-    pub(crate) fn read(
+    pub(crate) fn access(
         &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        lane: u8,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.access(address, bytes, Access::new(Kind::Read, by, lane, clocks))
-    }
-
-    /// A lane writes. `same` says that what it writes is what is there.
-    ///
-    /// # Errors
-    /// Any access that does not come before it, but for a write by the same instruction if the bytes are the same; a copy in
-    /// flight to or from there.
-    #[inline]
-    pub(crate) fn write(
-        &mut self,
+        kind: Kind,
         address: u64,
         bytes: u32,
         by: &By,
@@ -110,47 +97,15 @@ impl Races {
         same: bool,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        let mut access = Access::new(Kind::Write, by, lane, clocks);
-        access.same = same;
-        self.access(address, bytes, access)
-    }
-
-    /// A lane reads in a way that does not race with atomics.
-    ///
-    /// # Errors
-    /// A write that does not come before it and is no atomic, or a copy in flight to there.
-    #[inline]
-    pub(crate) fn atomic_read(
-        &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        lane: u8,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.access(address, bytes, Access::new(Kind::AtomicRead, by, lane, clocks))
-    }
-
-    /// A lane reads and writes at once.
-    ///
-    /// # Errors
-    /// A read or a write that does not come before it and is no atomic; a copy in flight to or from there.
-    #[inline]
-    pub(crate) fn atomic(
-        &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        lane: u8,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.access(address, bytes, Access::new(Kind::Atomic, by, lane, clocks))
+        let mut access = Access::new(kind, by, lane, clocks);
+        access.same = same && kind == Kind::Write;
+        self.apply(address, bytes, access)
     }
 
     /// A lane begins a copy to here, one of a group whose number is its thread's own.
     ///
     /// # Errors
-    /// As [`Races::write`].
+    /// As of a write.
     pub(crate) fn begin_copy(
         &mut self,
         address: u64,
@@ -160,7 +115,7 @@ impl Races {
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.access(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, lane, clocks))
+        self.apply(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, lane, clocks))
     }
 
     /// A copy to here is complete, for the thread that began it: from now on it is a write by that thread.
@@ -177,7 +132,7 @@ impl Races {
     /// A lane begins a copy from here, one of a group whose number is its thread's own.
     ///
     /// # Errors
-    /// As [`Races::read`].
+    /// As of a read.
     pub(crate) fn begin_source(
         &mut self,
         address: u64,
@@ -187,13 +142,13 @@ impl Races {
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.access(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, lane, clocks))
+        self.apply(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, lane, clocks))
     }
 
     /// A copy from here is complete, for the thread that began it: from now on it is a read by that thread.
     ///
     /// # Errors
-    /// As [`Races::read`]; there are none where its beginning had none.
+    /// As of a read; there are none where its beginning had none.
     pub(crate) fn end_source(
         &mut self,
         address: u64,
@@ -218,7 +173,7 @@ impl Races {
     }
 
     #[inline]
-    fn access(&mut self, address: u64, bytes: u32, mut access: Access) -> Result<(), Conflict> {
+    fn apply(&mut self, address: u64, bytes: u32, mut access: Access) -> Result<(), Conflict> {
         for (word, mask) in words(address, bytes) {
             access.mark.bytes = mask;
             let (cell, overflow) = self.cell(word);

@@ -7,16 +7,7 @@ use crate::lanes::{LANES, Lanes, Mask, Source, Target, lanes};
 use crate::lower::{LOCAL_WINDOW, MOST_BYTES, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
 use crate::program::{Address, Atomic, Extend, Load, Store};
 use crate::ptx::Space;
-use crate::races::{By, Conflict, Kind, Races};
-
-/// The way in which an access touches memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Touch {
-    Read,
-    Write,
-    Atomic,
-    AtomicRead,
-}
+use crate::races::{By, Conflict, Kind};
 
 /// Where lanes access memory: a space, and an address in it.
 type Places = Lanes<(Space, u64)>;
@@ -26,12 +17,12 @@ impl Block<'_, '_> {
         let bytes = load.bytes as usize;
         let all = bytes * load.to.len();
         let places = self.places(warp, &load.address, active);
-        self.count(&places, active, all, Touch::Read);
-        let touch = if load.order.is_some() { Touch::AtomicRead } else { Touch::Read };
+        self.count(&places, active, all, Kind::Read);
+        let kind = if load.order.is_some() { Kind::AtomicRead } else { Kind::Read };
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; MOST_BYTES];
-            self.read(warp, lane, space, address, &mut data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+            self.read(warp, lane, space, address, &mut data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = load.order {
                 self.observe(warp, lane, space, address, order);
             }
@@ -46,8 +37,8 @@ impl Block<'_, '_> {
         let bytes = store.bytes as usize;
         let all = bytes * store.from.len();
         let places = self.places(warp, &store.address, active);
-        self.count(&places, active, all, Touch::Write);
-        let touch = if store.order.is_some() { Touch::Atomic } else { Touch::Write };
+        self.count(&places, active, all, Kind::Write);
+        let kind = if store.order.is_some() { Kind::Atomic } else { Kind::Write };
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; MOST_BYTES];
@@ -55,7 +46,7 @@ impl Block<'_, '_> {
                 let bits = self.warps[warp].registers.lane(*source, lane).to_le_bytes();
                 element.copy_from_slice(&bits[..bytes]);
             }
-            self.write(warp, lane, space, address, &data[..all], touch, by).map_err(|trouble| trouble.lane(lane))?;
+            self.write(warp, lane, space, address, &data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = store.order {
                 self.signal(warp, lane, space, address, order, false);
             }
@@ -66,11 +57,11 @@ impl Block<'_, '_> {
     pub(super) fn atomic(&mut self, warp: usize, atomic: &Atomic, active: Mask, by: By) -> Result<(), Trouble> {
         let bytes = atomic.bytes as usize;
         let places = self.places(warp, &atomic.address, active);
-        self.count(&places, active, bytes, Touch::Write);
+        self.count(&places, active, bytes, Kind::Write);
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; MOST_BYTES];
-            let read = self.read(warp, lane, space, address, &mut data[..bytes], Touch::Atomic, by);
+            let read = self.read(warp, lane, space, address, &mut data[..bytes], Kind::Atomic, by);
             read.map_err(|trouble| trouble.lane(lane))?;
             let registers = &mut self.warps[warp].registers;
             let old = number(&data[..bytes], Extend::Zero);
@@ -79,7 +70,7 @@ impl Block<'_, '_> {
             if let Some(target) = atomic.to {
                 registers.put_lane(target, lane, old);
             }
-            let written = self.write(warp, lane, space, address, &new[..bytes], Touch::Atomic, by);
+            let written = self.write(warp, lane, space, address, &new[..bytes], Kind::Atomic, by);
             written.map_err(|trouble| trouble.lane(lane))?;
             self.observe(warp, lane, space, address, atomic.order);
             self.signal(warp, lane, space, address, atomic.order, true);
@@ -109,12 +100,12 @@ impl Block<'_, '_> {
     }
 
     /// Counts a request of a warp.
-    fn count(&mut self, places: &Places, active: Mask, bytes: usize, touch: Touch) {
+    fn count(&mut self, places: &Places, active: Mask, bytes: usize, kind: Kind) {
         let addresses = places.map(|(_, address)| address);
         let of = |space| lanes(active).filter(|lane| places[*lane].0 == space).fold(0, |mask, lane| mask | 1 << lane);
         let counters = &mut self.grid.counters;
         counters.shared.count(&addresses, of(Space::Shared), bytes as u32);
-        let global = if matches!(touch, Touch::Read | Touch::AtomicRead) {
+        let global = if matches!(kind, Kind::Read | Kind::AtomicRead) {
             &mut counters.global_reads
         } else {
             &mut counters.global_writes
@@ -131,7 +122,7 @@ impl Block<'_, '_> {
         space: Space,
         address: u64,
         to: &mut [u8],
-        touch: Touch,
+        kind: Kind,
         by: By,
     ) -> Result<(), Trouble> {
         aligned(address, to.len())?;
@@ -139,7 +130,7 @@ impl Block<'_, '_> {
         match space {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
-                let noted = touch.note(&mut self.shared_races, address, bytes, &by, lane, false, &self.clocks);
+                let noted = self.shared_races.access(kind, address, bytes, &by, lane as u8, false, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
             }
@@ -148,7 +139,7 @@ impl Block<'_, '_> {
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 data.read(at, to).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))?;
                 let races = &mut self.grid.races;
-                let noted = touch.note(races, address, bytes, &by, lane, false, &self.clocks);
+                let noted = races.access(kind, address, bytes, &by, lane as u8, false, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("global", conflict))
             }
             Space::Param if address < OWN_PARAMS => {
@@ -174,7 +165,7 @@ impl Block<'_, '_> {
         space: Space,
         address: u64,
         from: &[u8],
-        touch: Touch,
+        kind: Kind,
         by: By,
     ) -> Result<(), Trouble> {
         aligned(address, from.len())?;
@@ -183,7 +174,7 @@ impl Block<'_, '_> {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
                 let same = self.shared.raw(at, from.len()) == from;
-                let noted = touch.note(&mut self.shared_races, address, bytes, &by, lane, same, &self.clocks);
+                let noted = self.shared_races.access(kind, address, bytes, &by, lane as u8, same, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.write(at, from);
                 Ok(())
@@ -192,7 +183,7 @@ impl Block<'_, '_> {
                 let (data, at) =
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 let same = data.raw(at, from.len()) == from;
-                let noted = touch.note(&mut self.grid.races, address, bytes, &by, lane, same, &self.clocks);
+                let noted = self.grid.races.access(kind, address, bytes, &by, lane as u8, same, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("global", conflict))?;
                 data.write(at, from);
                 Ok(())
@@ -221,27 +212,6 @@ impl Block<'_, '_> {
         let found = || format!("the local memory of the thread, which has {len} bytes");
         let at = inside(address, bytes, len).ok_or_else(|| outside(address, bytes, found()))?;
         Ok((warp * LANES + lane) * len + at)
-    }
-}
-
-impl Touch {
-    #[allow(clippy::too_many_arguments)]
-    fn note(
-        self,
-        races: &mut Races,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        lane: usize,
-        same: bool,
-        clocks: &crate::clock::Clocks,
-    ) -> Result<(), Conflict> {
-        match self {
-            Touch::Read => races.read(address, bytes, by, lane as u8, clocks),
-            Touch::Write => races.write(address, bytes, by, lane as u8, same, clocks),
-            Touch::Atomic => races.atomic(address, bytes, by, lane as u8, clocks),
-            Touch::AtomicRead => races.atomic_read(address, bytes, by, lane as u8, clocks),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::fault::FaultKind;
 use crate::lanes::{ALL, Lanes, Source};
 use crate::program::Matrix;
 use crate::ptx::Space;
-use crate::races::By;
+use crate::races::{By, Kind};
 use std::array;
 
 /// Bytes of a row.
@@ -43,7 +43,7 @@ impl Block<'_, '_> {
     fn row(&mut self, address: u64, lane: usize, to: &mut [u8; ROW], by: By) -> Result<(), Trouble> {
         aligned(address, ROW)?;
         let at = self.shared_at(address, ROW as u32)?;
-        let noted = self.shared_races.read(address, ROW as u32, &by, lane as u8, &self.clocks);
+        let noted = self.shared_races.access(Kind::Read, address, ROW as u32, &by, lane as u8, false, &self.clocks);
         noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
     }
@@ -73,7 +73,7 @@ impl Block<'_, '_> {
         aligned(address, ROW)?;
         let at = self.shared_at(address, ROW as u32)?;
         let same = self.shared.raw(at, ROW) == from;
-        let noted = self.shared_races.write(address, ROW as u32, &by, lane as u8, same, &self.clocks);
+        let noted = self.shared_races.access(Kind::Write, address, ROW as u32, &by, lane as u8, same, &self.clocks);
         noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         self.shared.write(at, from);
         Ok(())

@@ -80,8 +80,12 @@ impl<'a> Lowering<'a> {
                 let quotient = move |a, b| style.rounded(div_to_odd(input(a).into(), input(b).into()));
                 self.binary(i, TWO, quotient)?.work(Unit::F32, 1)
             }
-            "min" => self.binary(i, TWO, move |a, b| style.output(minimum(input(a), input(b), nan)))?,
-            "max" => self.binary(i, TWO, move |a, b| style.output(-minimum(-input(a), -input(b), nan)))?,
+            "min" => {
+                self.binary(i, TWO, move |a, b| style.output(minimum(input(a).into(), input(b).into(), nan) as f32))?
+            }
+            "max" => {
+                self.binary(i, TWO, move |a, b| style.output(maximum(input(a).into(), input(b).into(), nan) as f32))?
+            }
             "abs" => self.unary(i, ONE, move |a: f32| input(a).abs())?,
             "neg" => self.unary(i, ONE, move |a: f32| -input(a))?,
             _ => return Err(m.error("found .f32, wanted an integer type")),
@@ -100,11 +104,8 @@ impl<'a> Lowering<'a> {
                 self.ternary(i, [WIDE; 4], |a: f64, b: f64, c: f64| wide_nan(a.mul_add(b, c)))?.work(Unit::F64, 2)
             }
             "div" => self.binary(i, [WIDE; 3], |a: f64, b: f64| wide_nan(a / b))?.work(Unit::F64, 1),
-            "min" => self.binary(i, [WIDE; 3], wide_minimum)?,
-            "max" => self.binary(i, [WIDE; 3], |a: f64, b: f64| {
-                let least = wide_minimum(-a, -b);
-                if least.is_nan() { least } else { -least }
-            })?,
+            "min" => self.binary(i, [WIDE; 3], |a: f64, b: f64| wide_nan(minimum(a, b, false)))?,
+            "max" => self.binary(i, [WIDE; 3], |a: f64, b: f64| wide_nan(maximum(a, b, false)))?,
             "abs" => self.unary(i, [WIDE; 2], f64::abs)?,
             "neg" => self.unary(i, [WIDE; 2], |a: f64| -a)?,
             _ => return Err(m.error("found .f64, wanted an integer type")),
@@ -215,49 +216,20 @@ fn zero(a: f32, b: f32, mode: Round) -> f32 {
 
 /// The smaller number, -0 below 0. NaN is no number unless `nan` says that it wins.
 #[inline]
-fn minimum(a: f32, b: f32, nan: bool) -> f32 {
+fn minimum(a: f64, b: f64, nan: bool) -> f64 {
     match (a.is_nan(), b.is_nan()) {
-        (false, false) if a == b => {
-            if a.is_sign_negative() {
-                a
-            } else {
-                b
-            }
-        }
-        (false, false) => {
-            if a < b {
-                a
-            } else {
-                b
-            }
-        }
-        (true, true) => f32::NAN,
-        _ if nan => f32::NAN,
-        (true, false) => b,
-        (false, true) => a,
+        (false, false) if a < b || a == b && a.is_sign_negative() => a,
+        (false, false) => b,
+        (true, false) if !nan => b,
+        (false, true) if !nan => a,
+        _ => f64::NAN,
     }
 }
 
-fn wide_minimum(a: f64, b: f64) -> f64 {
-    match (a.is_nan(), b.is_nan()) {
-        (false, false) if a == b => {
-            if a.is_sign_negative() {
-                a
-            } else {
-                b
-            }
-        }
-        (false, false) => {
-            if a < b {
-                a
-            } else {
-                b
-            }
-        }
-        (true, true) => wide_nan(f64::NAN),
-        (true, false) => b,
-        (false, true) => a,
-    }
+/// The greater number, likewise.
+#[inline]
+fn maximum(a: f64, b: f64, nan: bool) -> f64 {
+    -minimum(-a, -b, nan)
 }
 
 /// Arithmetic's NaN for every NaN.

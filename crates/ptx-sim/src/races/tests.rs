@@ -17,6 +17,28 @@ fn conflict(warp: u16, lane: u8, pc: u32, kind: Kind, address: u64) -> Result<()
     Err(Conflict { block: 0, warp, lane, pc, kind, address })
 }
 
+impl Races {
+    fn read(&mut self, address: u64, bytes: u32, by: &By, lane: u8, clocks: &Clocks) -> Result<(), Conflict> {
+        self.access(Kind::Read, address, bytes, by, lane, false, clocks)
+    }
+
+    fn write(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        lane: u8,
+        same: bool,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.access(Kind::Write, address, bytes, by, lane, same, clocks)
+    }
+
+    fn atomic(&mut self, address: u64, bytes: u32, by: &By, lane: u8, clocks: &Clocks) -> Result<(), Conflict> {
+        self.access(Kind::Atomic, address, bytes, by, lane, false, clocks)
+    }
+}
+
 #[test]
 fn a_write_is_read_after_a_barrier_and_not_before() {
     let (mut races, mut clocks) = (Races::new(), Clocks::new(64));

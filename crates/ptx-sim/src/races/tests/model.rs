@@ -83,10 +83,6 @@ impl Machine {
         let by = By { block: block as u32, warp: warp as u16, pc, epoch: clocks.epoch(warp) };
         let races = &mut self.races;
         match kind {
-            Kind::Read => races.read(address, bytes, &by, lane, clocks),
-            Kind::Write => races.write(address, bytes, &by, lane, same, clocks),
-            Kind::Atomic => races.atomic(address, bytes, &by, lane, clocks),
-            Kind::AtomicRead => races.atomic_read(address, bytes, &by, lane, clocks),
             Kind::CopyTo if end => {
                 races.end_copy(address, bytes, &by, lane, group);
                 Ok(())
@@ -94,6 +90,7 @@ impl Machine {
             Kind::CopyTo => races.begin_copy(address, bytes, &by, lane, group, clocks),
             Kind::CopyFrom if end => races.end_source(address, bytes, &by, lane, group, clocks),
             Kind::CopyFrom => races.begin_source(address, bytes, &by, lane, group, clocks),
+            _ => races.access(kind, address, bytes, &by, lane, same, clocks),
         }
     }
 }
