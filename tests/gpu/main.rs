@@ -64,7 +64,8 @@ fn main() -> ExitCode {
     };
     let no_compiler = Nvrtc::find().err().map(|why| why.to_string());
     let too_small = (!on_gpu).then(|| "it takes minutes and more on a simulated GPU".into());
-    let all = trials(TESTS, None).chain(trials(WITH_NVRTC, no_compiler)).chain(trials(LARGE, too_small)).collect();
+    // The longest first.
+    let all = trials(WITH_NVRTC, no_compiler).chain(trials(TESTS, None)).chain(trials(LARGE, too_small)).collect();
     libtest_mimic::run(&arguments, all).exit_code()
 }
 
