@@ -1,40 +1,51 @@
 //! Right kernels under many schedules: no false alarm, and the same bits.
 
 use crate::simulated;
-use attention::{DType, Mask};
+use attention::{DType, Mask, Output};
 use ladder::registry::DEVICE_RUNGS;
+use ndarray::ArrayD;
 use proptest::prelude::*;
+use rayon::prelude::*;
 use testkit::forward_on_canaries;
 use testkit::problems::{BatchKind, Spec, problems};
 
 /// Schedules where `SIM_SEEDS` does not say.
 const SEEDS: u64 = 20;
 
+/// A few tiles of rows and keys, the last ones not full.
+fn spec(dtype: DType, d: usize) -> Spec {
+    Spec {
+        lengths: vec![(40, 45), (17, 40)],
+        batch: BatchKind::KeyLens,
+        kv_heads: 1,
+        group: 2,
+        dtype,
+        mask: Mask::Causal,
+        ..Spec::plain(40, 45, d)
+    }
+}
+
 #[test]
 fn no_schedule_raises_an_alarm_or_changes_a_bit() {
     let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
-    for (dtype, d) in [(DType::F32, 40), (DType::F16, 72)] {
-        let spec = Spec {
-            lengths: vec![(40, 45), (17, 40)],
-            batch: BatchKind::KeyLens,
-            kv_heads: 1,
-            group: 2,
-            dtype,
-            mask: Mask::Causal,
-            ..Spec::plain(40, 45, d)
-        };
+    let specs = [spec(DType::F32, 40), spec(DType::F16, 72)];
+    let runs: Vec<_> = specs.iter().flat_map(|spec| DEVICE_RUNGS.iter().map(move |rung| (spec, rung))).collect();
+    runs.par_iter().for_each(|(spec, rung)| {
         let owned = spec.build();
-        for rung in DEVICE_RUNGS {
-            let mut first = None;
-            for seed in 0..seeds {
-                let attention = rung.build(&simulated(seed)).unwrap();
-                let output = forward_on_canaries(&attention, &owned.problem());
-                let output = output.unwrap_or_else(|error| panic!("{} {dtype}, seed {seed}: {error}", rung.name));
-                let bits = (output.o.view().to_f64(), output.lse);
-                assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{} {dtype}: seed {seed}", rung.name);
-            }
-        }
-    }
+        let run = |seed| {
+            let output = forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
+            bits(output.unwrap_or_else(|error| panic!("{} {}, seed {seed}: {error}", rung.name, spec.dtype)))
+        };
+        let first = run(0);
+        (1..seeds).into_par_iter().for_each(|seed| {
+            assert!(run(seed) == first, "{} {}, seed {seed}: other bits", rung.name, spec.dtype);
+        });
+    });
+}
+
+/// Every number of an output as it is stored, canaries too.
+fn bits(output: Output) -> (ArrayD<u64>, ArrayD<u32>) {
+    (output.o.view().to_f64().mapv(f64::to_bits), output.lse.mapv(f32::to_bits))
 }
 
 proptest! {
@@ -48,7 +59,6 @@ proptest! {
         let owned = spec.build();
         for rung in DEVICE_RUNGS {
             let run = |seed| forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
-            let bits = |output: attention::Output| (output.o.view().to_f64().mapv(f64::to_bits), output.lse.mapv(f32::to_bits));
             let (drawn, plain) = (run(seed), run(0));
             prop_assert!(drawn.is_ok(), "{}: {:?}", rung.name, drawn.err());
             prop_assert!(bits(drawn?) == bits(plain?), "{}: other bits than under seed 0", rung.name);
