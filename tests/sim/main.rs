@@ -1,7 +1,8 @@
-//! The kernels on the simulated GPU: right ones pass under every schedule, wrong ones are caught.
+//! The kernels on the simulated GPU: right ones pass under every schedule, wrong ones are caught, and what they do is counted.
 //!
 //! `SIM_SEEDS=1000 cargo test --release -p flash-ladder-tests --test sim seeds` tries as many schedules as you like.
 
+mod counts;
 mod edit;
 mod mutants;
 mod seeds;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What the kernels of all chapters share, and their tests.
-const SHARED: [&str; 3] = ["kernels/tile", "kernels/ptx", "tests/gpu"];
+const SHARED: [&str; 5] = ["kernels/tile", "kernels/ptx", "tests/gpu", "tests/sim", "tests/corpus"];
 
 /// Checks the code spans of `page` that are small words joined by `_`. In the chapter that the page belongs to, or in all of
 /// them if it belongs to none, three words or more must be a function, as a test is, and two must at least be there. The
