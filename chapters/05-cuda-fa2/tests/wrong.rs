@@ -3,6 +3,7 @@
 
 mod harness;
 mod laws;
+mod nvrtc;
 
 use attention::Mask;
 use chapter_05_cuda_fa2::{CudaFa2, KEYS, ROWS};
@@ -31,7 +32,7 @@ fn main() -> std::process::ExitCode {
         keys_or_rows_left_out,
         tiles_that_nobody_sees,
     ];
-    harness::run_or_ignore(with_nvrtc, vec![])
+    nvrtc::run_or_ignore(with_nvrtc, vec![])
 }
 
 /// The reference with the only `old` in it replaced.
