@@ -12,11 +12,9 @@
 #[cfg(test)]
 mod tests;
 
+use crate::lanes::LANES;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Threads of a warp.
-pub(crate) const LANES: usize = 32;
 
 /// The clocks of a block's threads. Threads are counted through the block: lane `t % 32` of warp `t / 32`.
 #[derive(Clone, Debug)]

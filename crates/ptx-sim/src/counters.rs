@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::lanes::lanes;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
@@ -32,7 +33,7 @@ pub struct Flops {
     pub f16: u64,
     /// Tensor cores.
     pub tensor: u64,
-    /// Special functions: ex2, lg2, rcp, rsqrt, sin, cos, tanh, sqrt.
+    /// Special functions: ex2, lg2, rcp, rsqrt, sin, cos, tanh, sqrt, and divisions that are approximate.
     pub special: u64,
 }
 
@@ -140,18 +141,6 @@ fn passes(addresses: &[u64; 32], active: u32, words: u64) -> u64 {
         }
     }
     in_bank.into_iter().max().unwrap_or(0)
-}
-
-/// The numbers of the lanes in a mask.
-fn lanes(mask: u32) -> impl Iterator<Item = usize> {
-    let mut mask = mask;
-    std::iter::from_fn(move || {
-        let lane = mask.trailing_zeros() as usize;
-        (mask != 0).then(|| {
-            mask &= mask - 1;
-            lane
-        })
-    })
 }
 
 impl AddAssign for Counters {

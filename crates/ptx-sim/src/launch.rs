@@ -40,7 +40,7 @@ pub struct Shape {
 /// Which of the orders that the memory model allows is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Seed 0 runs one warp after another as far as each gets; any other draws warps, and when copies land.
+    /// Seed 0 draws nothing: warps take turns, each as far as it gets. Any other draws warps, and when copies land.
     pub seed: u64,
     /// Instructions of all warps after which the kernel is taken to hang.
     pub steps: u64,

@@ -19,11 +19,11 @@ mod scope;
 mod warp;
 
 pub(crate) use layout::OWN_PARAMS;
-pub(crate) use memory::MOST_BYTES;
+pub(crate) use memory::WIDEST_ACCESS;
 pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 use crate::PtxError;
-use crate::lanes::{Condition, Mask, Registers, Source};
+use crate::lanes::{ALL, Condition, Mask, Registers, Source};
 use crate::program::{Action, Program, Step, Unit, Work};
 use crate::ptx::{self, Function, Instruction, Item};
 use layout::Layout;
@@ -81,12 +81,13 @@ struct Lowering<'a> {
 struct Lowered {
     action: Action,
     members: Option<Source>,
+    whole_warp: bool,
     work: Work,
 }
 
 impl From<Action> for Lowered {
     fn from(action: Action) -> Self {
-        Lowered { action, members: None, work: Work { unit: Unit::None, operations: 0 } }
+        Lowered { action, members: None, whole_warp: false, work: Work { unit: Unit::None, operations: 0 } }
     }
 }
 
@@ -101,6 +102,10 @@ impl Lowered {
 
     fn members(self, members: Source) -> Self {
         Lowered { members: Some(members), ..self }
+    }
+
+    fn whole_warp(self) -> Self {
+        Lowered { whole_warp: true, ..self.members(Source::Constant(ALL.into())) }
     }
 }
 
@@ -230,8 +235,8 @@ impl<'a> Lowering<'a> {
             Some(known) => *known,
             None => *self.mnemonics.entry(mnemonic.to_string()).or_insert(count),
         };
-        let Lowered { action, members, work } = lowered;
-        self.steps.push(Step { guard, members, action, mnemonic, work, line: self.line, loc });
+        let Lowered { action, members, whole_warp, work } = lowered;
+        self.steps.push(Step { guard, members, whole_warp, action, mnemonic, work, line: self.line, loc });
         Ok(())
     }
 

@@ -112,7 +112,7 @@ impl Memory {
         Ok(start)
     }
 
-    /// Gives an allocation back. Its addresses are not used again soon.
+    /// Gives an allocation back. Its addresses are never used again.
     ///
     /// # Errors
     /// No allocation begins there.

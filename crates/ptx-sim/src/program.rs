@@ -41,6 +41,8 @@ pub(crate) struct Step {
     pub(crate) guard: Option<Condition>,
     /// The lanes that must come to it together: the mask of a `.sync` instruction.
     pub(crate) members: Option<Source>,
+    /// All 32 lanes must be there, none exited: instructions on matrices.
+    pub(crate) whole_warp: bool,
     pub(crate) action: Action,
     pub(crate) mnemonic: u32,
     /// What a lane does, for the counters.
@@ -78,7 +80,7 @@ pub(crate) enum Action {
     },
     Exit,
     Trap,
-    /// It orders or hints what the order of execution here has anyway, or nothing that is simulated.
+    /// Orders or hints what happens here anyway, or concerns nothing that is simulated.
     Nothing,
     /// `fence` and `membar`.
     Fence,
@@ -88,7 +90,7 @@ pub(crate) enum Action {
     Load(Load),
     Store(Store),
     Atomic(Atomic),
-    Copy(Copy),
+    Copy(AsyncCopy),
     CommitCopies,
     /// Waits until at most so many of the last groups are under way; `None` for all copies, with or without a group.
     WaitCopies(Option<u32>),
@@ -177,7 +179,7 @@ pub(crate) enum Reduced {
 }
 
 /// `cp.async` (PTX ISA, "Non-bulk copy: cp.async").
-pub(crate) struct Copy {
+pub(crate) struct AsyncCopy {
     pub(crate) to: Address,
     pub(crate) from: Address,
     pub(crate) bytes: u32,

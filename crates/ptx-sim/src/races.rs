@@ -24,7 +24,8 @@ mod tests;
 
 pub(crate) use cell::Kind;
 
-use crate::clock::{Clocks, LANES};
+use crate::clock::Clocks;
+use crate::lanes::LANES;
 use cell::{Access, Cell, Overflow};
 use std::collections::HashMap;
 

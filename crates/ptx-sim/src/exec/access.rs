@@ -4,7 +4,7 @@ use super::Trouble;
 use super::block::Block;
 use crate::fault::FaultKind;
 use crate::lanes::{LANES, Lanes, Mask, Source, Target, lanes};
-use crate::lower::{LOCAL_WINDOW, MOST_BYTES, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW};
+use crate::lower::{LOCAL_WINDOW, OWN_PARAMS, PARAM_WINDOW, SHARED_WINDOW, WIDEST_ACCESS};
 use crate::program::{Address, Atomic, Extend, Load, Store};
 use crate::ptx::Space;
 use crate::races::{By, Conflict, Kind};
@@ -21,7 +21,7 @@ impl Block<'_, '_> {
         let kind = if load.order.is_some() { Kind::AtomicRead } else { Kind::Read };
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST_BYTES];
+            let mut data = [0; WIDEST_ACCESS];
             self.read(warp, lane, space, address, &mut data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = load.order {
                 self.observe(warp, lane, space, address, order);
@@ -41,7 +41,7 @@ impl Block<'_, '_> {
         let kind = if store.order.is_some() { Kind::Atomic } else { Kind::Write };
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST_BYTES];
+            let mut data = [0; WIDEST_ACCESS];
             for (source, element) in store.from.iter().zip(data.chunks_exact_mut(bytes)) {
                 let bits = self.warps[warp].registers.lane(*source, lane).to_le_bytes();
                 element.copy_from_slice(&bits[..bytes]);
@@ -60,7 +60,7 @@ impl Block<'_, '_> {
         self.count(&places, active, bytes, Kind::Write);
         for lane in lanes(active) {
             let (space, address) = places[lane];
-            let mut data = [0; MOST_BYTES];
+            let mut data = [0; WIDEST_ACCESS];
             let read = self.read(warp, lane, space, address, &mut data[..bytes], Kind::Atomic, by);
             read.map_err(|trouble| trouble.lane(lane))?;
             let registers = &mut self.warps[warp].registers;
@@ -151,7 +151,9 @@ impl Block<'_, '_> {
             }
             Space::Local | Space::Param => {
                 let at = self.local_at(warp, lane, address % OWN_PARAMS, bytes)?;
-                self.local.read(at, to).map_err(|_| uninitialised("local", address % OWN_PARAMS))
+                self.local
+                    .read(at, to)
+                    .map_err(|missing| uninitialised("local", address % OWN_PARAMS + (missing - at) as u64))
             }
         }
     }

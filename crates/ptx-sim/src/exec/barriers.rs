@@ -1,7 +1,7 @@
 //! The sixteen barriers of a block (PTX ISA, "bar, barrier").
 //!
 //! A warp has come to a barrier when all its live lanes have; it counts as 32 threads, as in the ISA. Threads that have exited
-//! are not waited for. Barriers of all threads are also held against CUDA's rule for `__syncthreads`: where the PTX has source
+//! are not waited for by barriers of all threads. Barriers of all threads are also held against CUDA's rule for `__syncthreads`: where the PTX has source
 //! lines, all warps come to it from the same one.
 
 use super::Trouble;
@@ -112,7 +112,9 @@ impl Block<'_, '_> {
             state.arrived = vec![0; warps];
             (state.threads, state.loc) = (threads, loc);
         }
-        if state.threads != threads {
+        // As many as there are is all of them.
+        let some = |threads: Option<u32>| threads.filter(|threads| *threads as usize != warps * LANES);
+        if some(state.threads) != some(threads) {
             let told = |threads: Option<u32>| threads.map_or("all".into(), |threads| threads.to_string());
             return refuse(format!(
                 "found {} threads wanted by some, {} by others",

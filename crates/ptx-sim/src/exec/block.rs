@@ -1,19 +1,19 @@
 //! A block of threads: its warps, their memory, and whose turn it is.
 
 use super::barriers::Barriers;
-use super::copies::Copy;
+use super::copies::InFlight;
 use super::schedule::Draw;
 use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
 use super::{Grid, Trouble};
 use crate::clock::Clocks;
 use crate::fault::{Fault, FaultKind, Site, SourceLine};
-use crate::lanes::{LANES, Mask, lanes};
+use crate::lanes::{ALL, LANES, Mask, lanes};
 use crate::memory::Bytes;
 use crate::program::{Action, Step};
 use crate::races::{By, Races};
 
-/// Copies that may land between two turns: on average every so many turns one does.
+/// After each turn copies land, one for each time that one chance in so many comes up in a row.
 const LANDS: u32 = 2;
 
 pub(super) struct Block<'g, 'a> {
@@ -31,7 +31,7 @@ pub(super) struct Block<'g, 'a> {
     /// By address of shared memory.
     pub(super) signals: Signals,
     pub(super) fences: Fences,
-    pub(super) copies: Vec<Copy>,
+    pub(super) copies: Vec<InFlight>,
     /// Instructions so far.
     pub(super) time: u64,
 }
@@ -109,6 +109,10 @@ impl<'g, 'a> Block<'g, 'a> {
         let group = self.warps[warp].groups[place];
         let (here, next) = (group.step, group.step + 1);
         let met = match step.members {
+            Some(_) if step.whole_warp && self.warps[warp].live != ALL => {
+                let what = "found lanes that are not there, or have exited, wanted all 32";
+                return Err(Trouble::new(FaultKind::Divergence, what));
+            }
             Some(members) if active != 0 => match self.met(warp, place, members, active)? {
                 Some(met) => met,
                 None => return Ok(()),

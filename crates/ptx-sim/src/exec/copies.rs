@@ -8,7 +8,7 @@ use super::access::{aligned, outside, uninitialised};
 use super::block::Block;
 use crate::fault::FaultKind;
 use crate::lanes::{Lanes, Mask, lanes};
-use crate::program;
+use crate::program::AsyncCopy;
 use crate::races::By;
 
 /// Copies of a block that were not waited for, at most.
@@ -16,7 +16,7 @@ const MOST_COPIES: usize = 1 << 20;
 
 /// A copy of a lane that was not waited for.
 #[derive(Clone, Copy)]
-pub(super) struct Copy {
+pub(super) struct InFlight {
     warp: usize,
     lane: usize,
     /// The number of its group among the lane's.
@@ -30,13 +30,7 @@ pub(super) struct Copy {
 }
 
 impl Block<'_, '_> {
-    pub(super) fn begin_copies(
-        &mut self,
-        warp: usize,
-        copy: &program::Copy,
-        active: Mask,
-        by: By,
-    ) -> Result<(), Trouble> {
+    pub(super) fn begin_copies(&mut self, warp: usize, copy: &AsyncCopy, active: Mask, by: By) -> Result<(), Trouble> {
         let (to, from) = (self.places(warp, &copy.to, active), self.places(warp, &copy.from, active));
         let sizes: Lanes<u32> = self.warps[warp].registers.get(copy.read);
         let reads = lanes(active).filter(|lane| sizes[*lane] > 0).fold(0, |mask, lane| mask | 1 << lane);
@@ -46,14 +40,14 @@ impl Block<'_, '_> {
         for lane in lanes(active) {
             let group = self.warps[warp].copy_group[lane];
             let (to, from) = (to[lane].1, from[lane].1);
-            let copy = Copy { warp, lane, group, to, from, bytes: copy.bytes, read: sizes[lane], landed: false };
+            let copy = InFlight { warp, lane, group, to, from, bytes: copy.bytes, read: sizes[lane], landed: false };
             self.begin_copy(copy, by).map_err(|trouble| trouble.lane(lane))?;
         }
         Ok(())
     }
 
-    fn begin_copy(&mut self, copy: Copy, by: By) -> Result<(), Trouble> {
-        let Copy { lane, group, to, from, bytes, read, .. } = copy;
+    fn begin_copy(&mut self, copy: InFlight, by: By) -> Result<(), Trouble> {
+        let InFlight { lane, group, to, from, bytes, read, .. } = copy;
         if self.copies.len() >= MOST_COPIES {
             let what = format!("more than {MOST_COPIES} copies of a block that were not waited for");
             return Err(Trouble::new(FaultKind::StepLimit, what));

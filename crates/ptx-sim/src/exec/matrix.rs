@@ -82,9 +82,6 @@ impl Block<'_, '_> {
     /// The addresses of the rows, counted.
     fn rows(&mut self, warp: usize, matrix: &Matrix) -> Result<Lanes<u64>, Trouble> {
         let used = ALL >> (32 - 8 * matrix.registers.len());
-        if self.warps[warp].live != ALL {
-            return Err(Trouble::new(FaultKind::Divergence, "found lanes that have exited, wanted the whole warp"));
-        }
         let places = self.places(warp, &matrix.address, used);
         let global = places.iter().take(8 * matrix.registers.len()).position(|(space, _)| *space != Space::Shared);
         if let Some(lane) = global {

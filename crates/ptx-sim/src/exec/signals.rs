@@ -39,6 +39,9 @@ impl Signal {
 impl Block<'_, '_> {
     /// A strong access of a lane has read a place.
     pub(super) fn observe(&mut self, warp: usize, lane: usize, space: Space, address: u64, order: Order) {
+        if !is_shared_by_threads(space) {
+            return;
+        }
         let thread = warp * LANES + lane;
         let Some(signal) = self.signals(space).get(&address).cloned() else { return };
         if order.acquires {
@@ -58,6 +61,9 @@ impl Block<'_, '_> {
         order: Order,
         continues: bool,
     ) {
+        if !is_shared_by_threads(space) {
+            return;
+        }
         let thread = warp * LANES + lane;
         let released =
             if order.releases { Some(self.release(thread)) } else { self.fences.known.get(&thread).cloned() };
@@ -104,4 +110,9 @@ impl Block<'_, '_> {
             }
         }
     }
+}
+
+/// Whether threads can meet there at all.
+fn is_shared_by_threads(space: Space) -> bool {
+    matches!(space, Space::Shared | Space::Global)
 }

@@ -25,7 +25,7 @@ impl<'a> Lowering<'a> {
             "trap" | "brkpt" => Ok(Action::Trap.into()),
             "bar" | "barrier" => self.barrier(i, m),
             "fence" | "membar" => {
-                m.skip(|_| true);
+                m.skip(|name| ["sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl"].contains(&name));
                 Ok(Action::Fence.into())
             }
             _ => {

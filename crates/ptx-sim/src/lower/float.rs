@@ -49,11 +49,12 @@ impl Style {
 impl<'a> Lowering<'a> {
     /// Instructions of f32.
     pub(super) fn float(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let nan = m.flag("NaN");
-        let (approximate, full) = (m.flag("approx"), m.flag("full"));
+        let op = i.opcode.as_str();
+        let nan = matches!(op, "min" | "max") && m.flag("NaN");
+        let (approximate, full) = (op == "div" && m.flag("approx"), op == "div" && m.flag("full"));
         let style = Style::of(m);
         let input = move |x| style.input(x);
-        let lowered = match i.opcode.as_str() {
+        let lowered = match op {
             "add" if style.is_plain() => self.binary(i, TWO, |a: f32, b: f32| canonical(a + b))?.work(Unit::F32, 1),
             "add" => self.binary(i, TWO, move |a, b| sum(style, a, b))?.work(Unit::F32, 1),
             "sub" if style.is_plain() => self.binary(i, TWO, |a: f32, b: f32| canonical(a - b))?.work(Unit::F32, 1),

@@ -51,14 +51,21 @@ impl<'a> Lowering<'a> {
             format,
             flushes: m.flag("ftz"),
             saturates: m.flag("sat"),
-            clamps: m.flag("relu"),
-            nan: m.flag("NaN"),
+            clamps: i.opcode == "fma" && m.flag("relu"),
+            nan: matches!(i.opcode.as_str(), "min" | "max") && m.flag("NaN"),
         };
+        let count = ty.bytes() / 2;
         let two = move |f: fn(Style, u16, u16) -> u16| move |a, b| f(style, a, b);
         match i.opcode.as_str() {
-            "add" => self.half_binary(i, ty, two(|s, a, b| s.bits(sum(s.number(a), s.number(b))))),
-            "sub" => self.half_binary(i, ty, two(|s, a, b| s.bits(sum(s.number(a), -s.number(b))))),
-            "mul" => self.half_binary(i, ty, two(|s, a, b| s.bits(s.number(a) * s.number(b)))),
+            "add" => Ok(self
+                .half_binary(i, ty, two(|s, a, b| s.bits(sum(s.number(a), s.number(b)))))?
+                .work(Unit::F16, count)),
+            "sub" => Ok(self
+                .half_binary(i, ty, two(|s, a, b| s.bits(sum(s.number(a), -s.number(b)))))?
+                .work(Unit::F16, count)),
+            "mul" => {
+                Ok(self.half_binary(i, ty, two(|s, a, b| s.bits(s.number(a) * s.number(b))))?.work(Unit::F16, count))
+            }
             "min" => self.half_binary(i, ty, two(|s, a, b| s.least(a, b, false))),
             "max" => self.half_binary(i, ty, two(|s, a, b| s.least(a, b, true))),
             "fma" => {
@@ -88,7 +95,8 @@ impl<'a> Lowering<'a> {
             "tanh" => f64::tanh,
             _ => return Err(m.error("found a type of 16 bits, wanted .f32")),
         };
-        Ok(self.half_unary(i, ty, move |a| style.bits(f(style.number(a))))?.work(Unit::Special, 1))
+        let of = move |a| style.bits(f(style.number(a)));
+        Ok(self.half_unary(i, ty, of)?.work(Unit::Special, ty.bytes() / 2))
     }
 
     fn half_unary(
@@ -109,15 +117,15 @@ impl<'a> Lowering<'a> {
         ty: Type,
         f: impl Fn(u16, u16) -> u16 + Send + Sync + 'static,
     ) -> Result<Lowered> {
-        Ok(match ty.bytes() {
-            2 => self.binary(i, [ty; 3], f)?.work(Unit::F16, 1),
+        match ty.bytes() {
+            2 => self.binary(i, [ty; 3], f),
             _ => {
                 let pairs = move |a: u32, b: u32| {
                     u32::from(f(part(a, 0), part(b, 0))) | u32::from(f(part(a, 1), part(b, 1))) << 16
                 };
-                self.binary(i, [ty; 3], pairs)?.work(Unit::F16, 2)
+                self.binary(i, [ty; 3], pairs)
             }
-        })
+        }
     }
 }
 

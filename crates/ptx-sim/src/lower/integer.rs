@@ -104,7 +104,7 @@ impl<'a> Lowering<'a> {
             Type::F32 => self.float(i, m),
             Type::F64 => self.double(i, m),
             Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 => self.half(i, m, ty),
-            _ if m.flag("cc") || op.ends_with('c') => self.carrying(i, m, ty),
+            _ if matches!(op, "add" | "sub" | "mad") && m.flag("cc") || op.ends_with('c') => self.carrying(i, m, ty),
             _ => match op {
                 "mul" | "mad" => self.product(i, m, ty),
                 "add" if m.flag("sat") => self.saturating(i, m, ty, i32::saturating_add),
@@ -189,9 +189,7 @@ impl<'a> Lowering<'a> {
         m.flag("cc");
         let carry = self.scopes.carry();
         let bits = 8 * ty.bytes();
-        if bits < 32 {
-            return Err(m.error("found 16 bits, wanted 32 or 64"));
-        }
+        self.sized(i, ty, &[32, 64])?;
         let product = match i.opcode.as_str() {
             "mad" | "madc" => Some(m.wanted("part of the product", &[("lo", Part::Low), ("hi", Part::High)])?),
             _ => None,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 const MOST_PARAM_BYTES: u64 = 32764;
 
 /// Bytes of shared memory, and of a thread's local memory, at most.
-const MOST_BYTES: u64 = 512 << 10;
+const MOST_VARIABLE_BYTES: u64 = 512 << 10;
 
 /// Addresses from here on in the space of parameters are of a thread's own: of parameters of functions.
 pub(crate) const OWN_PARAMS: u64 = 1 << 32;
@@ -25,8 +25,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Gives all shared variables that an entry can reach their places, those of open length behind all others. A function has
-    /// its own once, however often it is called.
+    /// Gives all shared variables of the module and its functions, and of the entry, their places, those of open length behind
+    /// all others. A function has its own once, however often it is called, and also if it is not.
     pub(super) fn new(module: &Module, entry: &Function) -> Result<Self, PtxError> {
         let mut variables: Vec<&Variable> = module.variables.iter().filter(|one| one.space == Space::Shared).collect();
         let functions = module.functions.iter().filter(|function| !function.entry);
@@ -34,11 +34,11 @@ impl Layout {
         let mut layout = Layout::default();
         let (open, closed): (Vec<&Variable>, Vec<_>) = variables.iter().partition(|variable| variable.bytes == 0);
         for variable in closed {
-            let address = place(&mut layout.shared, variable, MOST_BYTES)?;
+            let address = place(&mut layout.shared, variable, MOST_VARIABLE_BYTES)?;
             layout.shared_places.insert(variable, address);
         }
         for variable in &open {
-            place(&mut layout.shared, variable, MOST_BYTES)?;
+            place(&mut layout.shared, variable, MOST_VARIABLE_BYTES)?;
         }
         // All of open length begin where dynamic shared memory does.
         layout.shared_places.extend(open.into_iter().map(|variable| (variable as Declared, layout.shared)));
@@ -55,8 +55,8 @@ impl Layout {
     pub(super) fn variable(&mut self, variable: &Variable) -> Result<u64, PtxError> {
         match variable.space {
             Space::Shared => Ok(self.shared(variable)),
-            Space::Local => place(&mut self.local, variable, MOST_BYTES),
-            Space::Param => Ok(OWN_PARAMS + place(&mut self.local, variable, MOST_BYTES)?),
+            Space::Local => place(&mut self.local, variable, MOST_VARIABLE_BYTES),
+            Space::Param => Ok(OWN_PARAMS + place(&mut self.local, variable, MOST_VARIABLE_BYTES)?),
             Space::Const | Space::Global => {
                 let what = format!("variable {}: found a global one in a function, wanted it outside", variable.name);
                 Err(PtxError::new(variable.line, what))

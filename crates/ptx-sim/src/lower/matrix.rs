@@ -4,7 +4,7 @@
 //! the columns 2 t and 2 t + 1 of each 8, of B the rows 2 t and 2 t + 1 of each 8 and column g, of C and D the rows g and g + 8
 //! and the columns 2 t and 2 t + 1.
 //!
-//! The order of the sum is left open by the ISA. Here it is exact to f64 and rounded once.
+//! The order of the sum is left open by the ISA. Here it is a sum in f64, rounded once to the type of D.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float::{self, F16, F32, Round};
@@ -50,9 +50,7 @@ impl<'a> Lowering<'a> {
             }
         }
         let mma = Mma { k, half: a_type == Type::F16, d, d_type, a, b, c, c_type };
-        Ok(Lowered::compute(move |r, _| mma.run(r))
-            .members(Source::Constant(ALL.into()))
-            .work(Unit::Tensor, (2 * 16 * 8 * k / LANES) as u32))
+        Ok(Lowered::compute(move |r, _| mma.run(r)).whole_warp().work(Unit::Tensor, (2 * 16 * 8 * k / LANES) as u32))
     }
 }
 

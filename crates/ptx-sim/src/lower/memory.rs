@@ -2,12 +2,12 @@
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::float;
-use crate::lanes::{ALL, Lane, Source};
-use crate::program::{Action, Atomic, Copy, Extend, Load, Matrix, Order, Store, Update};
+use crate::lanes::{Lane, Source};
+use crate::program::{Action, AsyncCopy, Atomic, Extend, Load, Matrix, Order, Store, Update};
 use crate::ptx::{Instruction, Operand, Space, Type};
 
 /// Bytes of a lane's access, at most.
-pub(crate) const MOST_BYTES: usize = 16;
+pub(crate) const WIDEST_ACCESS: usize = 16;
 
 /// Hints for caches, which there are none of here.
 fn is_hint(name: &str) -> bool {
@@ -107,8 +107,8 @@ impl<'a> Lowering<'a> {
     /// Whether a lane's access is not larger than 16 bytes.
     fn whole(&self, m: &Modifiers<'a>, ty: Type, elements: usize) -> Result<()> {
         let bytes = ty.bytes() as usize * elements;
-        if bytes > MOST_BYTES {
-            Err(m.error(format!("found {bytes} bytes, wanted at most {MOST_BYTES}")))
+        if bytes > WIDEST_ACCESS {
+            Err(m.error(format!("found {bytes} bytes, wanted at most {WIDEST_ACCESS}")))
         } else {
             Ok(())
         }
@@ -126,7 +126,7 @@ impl<'a> Lowering<'a> {
         m.flag("noftz");
         let operations = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
         let operation = m.wanted("operation", &operations.map(|name| (name, name)))?;
-        let ty = m.ty()?;
+        let ty = self.memory_type(m)?;
         let returns = i.opcode == "atom";
         let (to, rest) = match (returns, i.operands.as_slice()) {
             (true, [d, rest @ ..]) => (Some(self.target(d, ty)?), rest),
@@ -179,7 +179,7 @@ impl<'a> Lowering<'a> {
         }
         let (to, from) = (self.address(to, Some(Space::Shared))?, self.address(from, Some(Space::Global))?);
         let read = self.source(read, Type::U32)?;
-        Ok(Action::Copy(Copy { to, from, bytes: bytes as u32, read }).into())
+        Ok(Action::Copy(AsyncCopy { to, from, bytes: bytes as u32, read }).into())
     }
 
     /// `ldmatrix` and `stmatrix`.
@@ -201,7 +201,7 @@ impl<'a> Lowering<'a> {
         }
         let matrix = Matrix { address, registers, transposed };
         let action = if stores { Action::StoreMatrix(matrix) } else { Action::LoadMatrix(matrix) };
-        Ok(Lowered::from(action).members(Source::Constant(ALL.into())))
+        Ok(Lowered::from(action).whole_warp())
     }
 }
 

@@ -54,6 +54,9 @@ impl<'a> Lowering<'a> {
         let flushes = m.flag("ftz");
         if i.opcode == "set" {
             let (to, ty) = (m.ty()?, m.ty()?);
+            if matches!(ty, Type::F16x2 | Type::Bf16x2) {
+                return Err(m.error("found pairs, wanted single numbers"));
+            }
             let (d, a, b, c) = match (combine, i.operands.as_slice()) {
                 (None, [d, a, b]) => (d, a, b, None),
                 (Some(combine), [d, a, b, c]) => (d, a, b, Some((combine, self.condition(c)?))),
@@ -168,8 +171,7 @@ impl<'a> Lowering<'a> {
         let [d, a] = self.operands(i)?;
         match (d, a) {
             _ if ty == Type::Pred => self.predicate_move(d, a),
-            (Operand::Name(name), Operand::Name(clock)) if clock.starts_with("%clock") || clock == "%globaltimer" => {
-                let _ = name;
+            (Operand::Name(_), Operand::Name(clock)) if ["%clock", "%clock64", "%globaltimer"].contains(&&**clock) => {
                 Ok(Action::Clock(self.target(d, ty)?).into())
             }
             (_, Operand::Vector(parts)) => {
@@ -256,7 +258,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn test_of_space(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let wanted = window(Self::space(m)?);
+        let space = Self::space(m)?;
+        if space == Space::Const {
+            return Err(m.error("constants lie among global variables here"));
+        }
+        let wanted = window(space);
         let [p, a] = self.operands(i)?;
         let (p, a) = (self.predicate_target(p)?, self.source(a, Type::U64)?);
         Ok(Lowered::compute(move |r, mask| {

@@ -38,6 +38,15 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Refuses types that no register here has.
+    fn not_too_wide(&self, ty: Type) -> Result<()> {
+        match ty {
+            Type::Pred => Err(self.error("found a predicate, wanted a number")),
+            Type::B128 => Err(self.error("found 128 bits, wanted 64 or fewer")),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a type that has not so many bits, where only that is simulated.
     pub(super) fn sized(&self, i: &Instruction, ty: Type, sizes: &[u32]) -> Result<()> {
         if sizes.contains(&(8 * ty.bytes())) {
@@ -56,6 +65,7 @@ impl<'a> Lowering<'a> {
 
     /// A register to be written that may be larger than the type, and its size. What goes to "_" goes to one of its own.
     pub(super) fn any_target(&mut self, operand: &Operand, ty: Type) -> Result<(Target, u32)> {
+        self.not_too_wide(ty)?;
         let name = match operand {
             Operand::Name(name) if name == "_" => self.scopes.register(ty),
             Operand::Name(name) if !name.contains('.') => self.find(name)?,
@@ -85,6 +95,7 @@ impl<'a> Lowering<'a> {
 
     /// What is read that may be larger than the type, and its size.
     pub(super) fn any_source(&mut self, operand: &Operand, ty: Type) -> Result<(Source, u32)> {
+        self.not_too_wide(ty)?;
         let constant = |bits| Ok((Source::Constant(bits), ty.bytes()));
         match operand {
             Operand::Integer(bits) => match ty {

@@ -172,7 +172,7 @@ impl<'a> Lowering<'a> {
             };
             r.put(d, mask, array::from_fn(of));
         })
-        .members(Source::Constant(ALL.into())))
+        .whole_warp())
     }
 
     /// A vector's registers, to be read.

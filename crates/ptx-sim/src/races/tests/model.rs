@@ -1,7 +1,8 @@
 //! Random programs of a few threads on a few words. Each access is compared with all before it.
 
 use super::super::{By, Conflict, Kind, Races};
-use crate::clock::{Clocks, LANES};
+use crate::clock::Clocks;
+use crate::lanes::LANES;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::HashSet;
