@@ -34,8 +34,8 @@ use std::collections::HashMap;
 /// Steps of a program, at most: expanded calls can be many.
 const MOST_STEPS: usize = 1 << 20;
 
-/// Calls that are expanded, at most: of functions that do nothing too.
-const MOST_CALLS: usize = 1 << 16;
+/// Labels, declarations and instructions with calls expanded, at most: also of functions that do nothing.
+const MOST_ITEMS: usize = 1 << 22;
 
 /// Calls within calls, at most.
 const DEEPEST_CALL: usize = 32;
@@ -56,7 +56,7 @@ pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses)
         branches: Vec::new(),
         mnemonics: HashMap::new(),
         calls: Vec::new(),
-        expanded: 0,
+        met: 0,
         line: entry.line,
     };
     lowering.entry(entry)
@@ -72,8 +72,8 @@ struct Lowering<'a> {
     mnemonics: HashMap<String, u32>,
     /// The functions that are being expanded, and the label behind each.
     calls: Vec<(&'a str, scope::Label)>,
-    /// How many calls were expanded.
-    expanded: usize,
+    /// How many labels, declarations and instructions were met.
+    met: usize,
     line: u32,
 }
 
@@ -149,6 +149,10 @@ impl<'a> Lowering<'a> {
 
     /// A body or a block in braces, whose names end with it.
     fn items(&mut self, items: &'a [Item]) -> Result<()> {
+        self.met += 1 + items.len();
+        if self.met > MOST_ITEMS {
+            return Err(self.error(format!("found more than {MOST_ITEMS} items with calls expanded")));
+        }
         self.scopes.enter();
         for item in items {
             if let Item::Label { name, .. } = item {

@@ -169,6 +169,18 @@ pub(crate) enum BarrierKind {
     Reduce { of: Condition, to: Reduced },
 }
 
+impl BarrierKind {
+    /// The reduction that it does.
+    pub(crate) fn reduces(self) -> Option<&'static str> {
+        match self {
+            BarrierKind::Reduce { to: Reduced::Count(_), .. } => Some("popc"),
+            BarrierKind::Reduce { to: Reduced::And(_), .. } => Some("and"),
+            BarrierKind::Reduce { to: Reduced::Or(_), .. } => Some("or"),
+            BarrierKind::Sync | BarrierKind::Arrive => None,
+        }
+    }
+}
+
 /// What a barrier makes of a predicate of all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduced {

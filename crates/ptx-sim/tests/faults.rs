@@ -251,6 +251,16 @@ fn accesses_to_nothing() {
         ("misaligned", "ld.global.v2.u32 {%r5,%r6}, [%d0+4]; // <- at\nret;", FaultKind::Misaligned),
         ("copy misaligned", "cp.async.cg.shared.global [%r3], [%d0], 16; // <- at\nret;", FaultKind::Misaligned),
         ("uninitialised", "ld.shared.u32 %r5, [%r3]; // <- at\nret;", FaultKind::Uninitialised),
+        (
+            "local beyond",
+            ".local .b8 own[16];\nmov.u64 %d2, 0x700000000;\nst.local.u32 [%d2], %r0; // <- at\nret;",
+            FaultKind::OutOfBounds,
+        ),
+        (
+            "a matrix of lanes that have exited",
+            "setp.ge.u32 %p1, %r0, 8;\n@%p1 exit;\nmovmatrix.sync.aligned.m8n8.trans.b16 %r5, %r0; // <- at\nret;",
+            FaultKind::Divergence,
+        ),
         ("parameters", "ld.param.u64 %d2, [out+8]; // <- at\nret;", FaultKind::OutOfBounds),
         ("trap", "setp.eq.u32 %p1, %r0, 3;\n@%p1 trap; // <- at\nret;", FaultKind::Trap),
         ("a loop", "$L_again:\nbra $L_again; // <- at\nret;", FaultKind::StepLimit),
@@ -262,5 +272,27 @@ fn accesses_to_nothing() {
     ] {
         println!("{what}");
         is_found(&Program::new(32, body), kind);
+    }
+}
+
+#[test]
+fn what_is_not_simulated_is_refused_with_its_line() {
+    for instruction in [
+        "set.eq.f16x2.f16x2 %r4, %r3, %r2;",
+        "redux.sync.add.f32 %f1, %f2, -1;",
+        "red.shared.exch.b128 [tile], 5;",
+        "red.shared.and.pred [tile], 1;",
+        "cvt.u32.b128 %r4, 5;",
+        "mul.cc.u32 %r4, %r3, %r2;",
+        "fence.proxy.async;",
+        "ld.param.u32 %r4, [tile];",
+        "mov.u32 %r4, %clock_hi;",
+    ] {
+        let text = format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.entry kernel() {{\n.reg .b32 %r<5>; .reg .f32 %f<3>; \
+             .shared .b8 tile[16];\n{instruction}\nret;\n}}"
+        );
+        let refused = ptx_sim::Module::load(&text, &mut ptx_sim::Memory::new(0)).map(drop).unwrap_err();
+        assert_eq!(refused.line, 6, "{instruction} {refused}");
     }
 }

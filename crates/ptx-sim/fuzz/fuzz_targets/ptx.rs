@@ -1,4 +1,5 @@
-//! Any text is a module or an error, and any kernel of it ends well or with a fault.
+//! `cargo +nightly fuzz run ptx`, in crates/ptx-sim: any text is a module or an error, and any kernel of it ends well or with
+//! a fault.
 
 #![no_main]
 

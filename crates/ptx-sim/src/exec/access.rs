@@ -48,7 +48,7 @@ impl Block<'_, '_> {
             }
             self.write(warp, lane, space, address, &data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = store.order {
-                self.signal(warp, lane, space, address, order, false);
+                self.signal(warp, lane, space, address, order);
             }
         }
         Ok(())
@@ -73,7 +73,7 @@ impl Block<'_, '_> {
             let written = self.write(warp, lane, space, address, &new[..bytes], Kind::Atomic, by);
             written.map_err(|trouble| trouble.lane(lane))?;
             self.observe(warp, lane, space, address, atomic.order);
-            self.signal(warp, lane, space, address, atomic.order, true);
+            self.signal(warp, lane, space, address, atomic.order);
         }
         Ok(())
     }
@@ -150,10 +150,9 @@ impl Block<'_, '_> {
                 Ok(())
             }
             Space::Local | Space::Param => {
-                let at = self.local_at(warp, lane, address % OWN_PARAMS, bytes)?;
-                self.local
-                    .read(at, to)
-                    .map_err(|missing| uninitialised("local", address % OWN_PARAMS + (missing - at) as u64))
+                let own = own_address(space, address);
+                let at = self.local_at(warp, lane, own, bytes)?;
+                self.local.read(at, to).map_err(|missing| uninitialised("local", own + (missing - at) as u64))
             }
         }
     }
@@ -195,7 +194,8 @@ impl Block<'_, '_> {
             }
             Space::Const => Err(outside(address, bytes, "constant memory, which is not written")),
             Space::Local | Space::Param => {
-                let at = self.local_at(warp, lane, address % OWN_PARAMS, bytes)?;
+                let own = own_address(space, address);
+                let at = self.local_at(warp, lane, own, bytes)?;
                 self.local.write(at, from);
                 Ok(())
             }
@@ -241,6 +241,11 @@ fn number(element: &[u8], extend: Extend) -> u64 {
         Extend::Zero => bits,
         Extend::Sign => ((bits << unused) as i64 >> unused) as u64,
     }
+}
+
+/// The place in a thread's own memory: parameters of functions have addresses of their own.
+fn own_address(space: Space, address: u64) -> u64 {
+    if space == Space::Param { address - OWN_PARAMS } else { address }
 }
 
 pub(super) fn aligned(address: u64, bytes: usize) -> Result<(), Trouble> {

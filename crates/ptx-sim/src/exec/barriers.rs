@@ -31,6 +31,8 @@ struct State {
     loc: Option<Loc>,
     /// What those knew who came without waiting.
     released: Clock,
+    /// What those who came do there: those who reduce all do the same.
+    reduces: Option<&'static str>,
     /// Lanes whose predicate holds.
     held: u32,
     came: u32,
@@ -67,6 +69,14 @@ impl Block<'_, '_> {
         };
         self.arrive(warp, id as usize, threads, active, group.step)?;
         let state = &mut self.barriers.0[id as usize];
+        let reduces = barrier.kind.reduces();
+        if state.came > 0 && state.reduces != reduces {
+            let told =
+                |reduces: Option<&str>| reduces.map_or("without a reduction".into(), |what| format!("with {what}"));
+            let what = format!("barrier {id}: found some that come {}, others {}", told(state.reduces), told(reduces));
+            return Err(Trouble::new(FaultKind::Barrier, what));
+        }
+        state.reduces = reduces;
         if let BarrierKind::Reduce { of, .. } = barrier.kind {
             state.held += (self.warps[warp].registers.holds(of) & active).count_ones();
         }

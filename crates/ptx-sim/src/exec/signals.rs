@@ -3,7 +3,8 @@
 //!
 //! Each place of memory that strong accesses touch carries what those knew who released there. An access with `.release`
 //! releases what its thread knows; one without, what the thread knew at its last fence. One with `.acquire` learns at once;
-//! one without, at the thread's next fence. Scopes are not told apart: a release of `.cta` is seen by other blocks too.
+//! one without, at the thread's next fence. What was released to a place stays there: a later write may belong to the same
+//! release, and is taken to. Scopes are not told apart: a release of `.cta` is seen by other blocks too.
 
 use super::block::Block;
 use crate::clock::Clock;
@@ -51,32 +52,16 @@ impl Block<'_, '_> {
         }
     }
 
-    /// A strong access of a lane has written a place. One that has read it too continues what was released there before.
-    pub(super) fn signal(
-        &mut self,
-        warp: usize,
-        lane: usize,
-        space: Space,
-        address: u64,
-        order: Order,
-        continues: bool,
-    ) {
+    /// A strong access of a lane has written a place.
+    pub(super) fn signal(&mut self, warp: usize, lane: usize, space: Space, address: u64, order: Order) {
         if !is_shared_by_threads(space) {
             return;
         }
         let thread = warp * LANES + lane;
         let released =
             if order.releases { Some(self.release(thread)) } else { self.fences.known.get(&thread).cloned() };
-        let signals = self.signals(space);
-        match released {
-            Some(released) if continues => signals.entry(address).or_default().join(&released),
-            Some(released) => {
-                signals.insert(address, released);
-            }
-            None if continues => {}
-            None => {
-                signals.remove(&address);
-            }
+        if let Some(released) = released {
+            self.signals(space).entry(address).or_default().join(&released);
         }
     }
 
@@ -97,6 +82,9 @@ impl Block<'_, '_> {
     fn release(&mut self, thread: usize) -> Signal {
         let mut own = Clock::default();
         self.clocks.release(thread, &mut own);
+        // What is known of many blocks takes long to copy.
+        let cost = self.clocks.abroad().count() * self.warps.len();
+        self.grid.steps_left = self.grid.steps_left.saturating_sub(cost as u64);
         let abroad = self.clocks.abroad().map(|(block, clock)| (block, clock.clone()));
         Signal(abroad.chain([(self.number, own)]).collect())
     }

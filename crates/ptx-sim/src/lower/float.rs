@@ -119,7 +119,7 @@ impl<'a> Lowering<'a> {
         let ty = m.ty()?;
         let op = i.opcode.as_str();
         match (op, ty) {
-            ("testp", _) => return self.test(i, m, ty),
+            ("testp", Type::F32 | Type::F64) => return self.test(i, m, ty),
             ("copysign", Type::F32) => return self.binary(i, TWO, |a: f32, b: f32| b.copysign(a)),
             ("copysign", Type::F64) => return self.binary(i, [WIDE; 3], |a: f64, b: f64| b.copysign(a)),
             (_, Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2) => return self.half_function(i, m, ty),

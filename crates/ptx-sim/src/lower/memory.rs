@@ -24,7 +24,8 @@ impl<'a> Lowering<'a> {
             "cp" => self.copy(i, m),
             "ldmatrix" | "stmatrix" => self.matrix(i, m),
             _ => {
-                m.skip(|_| true);
+                let levels = ["global", "local", "param", "const", "L1", "L2", "tensormap"];
+                m.skip(|name| is_hint(name) || levels.contains(&name));
                 Ok(Action::Nothing.into())
             }
         }

@@ -139,7 +139,14 @@ impl<'a> Lowering<'a> {
                 Name::Register(target, 4 | 8) => Source::Register(target),
                 Name::Variable(own, address) => {
                     // A generic access to a variable by its name is one to its space.
-                    space = Some(space.unwrap_or(own));
+                    let wanted = *space.get_or_insert(own);
+                    if wanted != own {
+                        let (found, wanted) = (format!("{own:?}"), format!("{wanted:?}"));
+                        let (found, wanted) = (found.to_lowercase(), wanted.to_lowercase());
+                        return Err(
+                            self.error(format!("{name}: found a variable of .{found}, wanted one of .{wanted}"))
+                        );
+                    }
                     Source::Constant(address)
                 }
                 _ => return Err(self.error(format!("{name}: found no address, wanted one"))),

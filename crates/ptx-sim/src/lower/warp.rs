@@ -143,7 +143,9 @@ impl<'a> Lowering<'a> {
         ];
         let reduce = m.wanted("operation", &operations)?;
         let ty = m.ty()?;
-        self.sized(i, ty, &[32])?;
+        if !matches!(ty, Type::U32 | Type::S32 | Type::B32) {
+            return Err(m.error("not simulated for this type"));
+        }
         let [d, a, members] = self.operands(i)?;
         let (d, a, members) = (self.target(d, ty)?, self.source(a, ty)?, self.member_mask(members)?);
         let signed = ty == Type::S32;
