@@ -4,7 +4,7 @@
 //! (PTX ISA, "Memory Consistency Model", "Data-races"). What happens before what is [`Clocks`]'s to say. As in FastTrack
 //! (Flanagan and Freund, PLDI 2009), what an access makes superfluous is forgotten: a later one that races with the
 //! forgotten access races with the new one too. So every race is found with some pair of accesses, at the latest when
-//! its second access comes.
+//! its second access comes; but for some of blocks that have learnt of two others.
 //!
 //! - Threads of different blocks are ordered within a launch by atomics alone, which is rare. Two readers of different blocks
 //!   conflict with every writer that waited for neither, so of an input that all blocks read only two are kept.

@@ -266,5 +266,8 @@ pub(super) fn outside(address: u64, bytes: u32, found: impl std::fmt::Display) -
 }
 
 pub(super) fn uninitialised(memory: &str, address: u64) -> Trouble {
-    Trouble::new(FaultKind::Uninitialised, format!("the byte of {memory} memory at {address:#x} was never written"))
+    Trouble::new(
+        FaultKind::Uninitialised,
+        format!("the byte of {memory} memory at {address:#x} is not written, or not yet"),
+    )
 }

@@ -71,9 +71,15 @@ impl<'g, 'a> Block<'g, 'a> {
                 break;
             }
             let warp = ready[self.draw.one_of(ready.len())];
-            for _ in 0..self.draw.turn() {
-                let Some(place) = self.warps[warp].next(&mut self.draw) else { break };
+            let mut left = self.draw.turn();
+            while left > 0
+                && let Some(place) = self.warps[warp].next(&mut self.draw)
+            {
                 self.step(warp, place)?;
+                left -= 1;
+            }
+            if left == 0 {
+                self.draw.turn_is_over();
             }
             while !self.copies.is_empty() && self.draw.once_in(LANDS) {
                 self.land_one();

@@ -43,7 +43,7 @@ impl Draw {
         match &mut self.random {
             Some(random) if count > 1 => random.random_range(0..count),
             Some(_) => 0,
-            None => self.ask() as usize % count.max(1),
+            None => (self.asked / PATIENCE) as usize % count.max(1),
         }
     }
 
@@ -59,12 +59,15 @@ impl Draw {
     pub(super) fn once_in(&mut self, times: u32) -> bool {
         match &mut self.random {
             Some(random) => random.random_range(0..times) == 0,
-            None => self.ask().is_multiple_of(PATIENCE),
+            None => {
+                self.asked = self.asked.wrapping_add(1);
+                self.asked.is_multiple_of(PATIENCE)
+            }
         }
     }
 
-    fn ask(&mut self) -> u32 {
-        self.asked = self.asked.wrapping_add(1);
-        self.asked
+    /// A warp has used up its turn: under seed 0 the next one goes on.
+    pub(super) fn turn_is_over(&mut self) {
+        self.asked = self.asked.wrapping_add(PATIENCE);
     }
 }
