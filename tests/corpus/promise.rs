@@ -83,7 +83,7 @@ fn part(bits: u64, format: Format, half: u32) -> u64 {
 fn approximation(opcode: &str, x: &[f64], format: Format) -> Option<(f64, f64)> {
     use std::f64::consts::PI;
     let name = opcode.split('.').next().unwrap_or_default();
-    let ulp = |truth: f64| 2f64.powi(truth.abs().log2().floor() as i32 - format.fraction as i32);
+    let ulp = |truth: f64| 2f64.powi((truth.abs().log2().floor() as i32).saturating_sub(format.fraction as i32));
     let single = format.fraction == 23;
     let half = format.fraction == 10;
     let relative = |truth: f64, power: f64| Some((truth, truth.abs() * 2f64.powf(power)));

@@ -258,11 +258,8 @@ impl<'a> Lowering<'a> {
     }
 
     fn test_of_space(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        let space = Self::space(m)?;
-        if space == Space::Const {
-            return Err(m.error("constants lie among global variables here"));
-        }
-        let wanted = window(space);
+        // Constants lie among global variables here: an address of either is one of both.
+        let wanted = window(Self::space(m)?);
         let [p, a] = self.operands(i)?;
         let (p, a) = (self.predicate_target(p)?, self.source(a, Type::U64)?);
         Ok(Lowered::compute(move |r, mask| {
