@@ -29,7 +29,7 @@ struct Site {
 fn site() -> Site {
     let repository = repository(&[("src/lib.rs", CODE)]);
     let root = repository.path();
-    for part in ["crates", "chapters", "kernels", "tests/gpu"] {
+    for part in ["crates", "chapters", "kernels", "tests/gpu", "tests/sim", "tests/corpus"] {
         copy(&here().join(part), &root.join(part));
     }
     for part in ["src", "theme", "results"] {
