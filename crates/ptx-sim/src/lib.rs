@@ -59,7 +59,7 @@
 //! - **Barriers** (`bar`, `barrier`): who waits is ordered after all who have come. `bar.arrive` orders in one direction.
 //! - **Atomics and fences** ("Release and Acquire Patterns"): a release, or a relaxed write after a fence, is ordered before the
 //!   acquire, or the relaxed read before a fence, that reads it. Scopes are not told apart, and what one thread learns of
-//!   another *block* all threads of its own count as knowing: where blocks wait for each other so, some races can be missed.
+//!   another *block* all threads of its own count as knowing: some races between blocks can be missed, none is made up.
 //! - **Asynchronous copies** ("Asynchronous Operations", "Non-bulk copy"): from issue until the wait for their group, they
 //!   conflict with every access to where they go, by whatever thread, and with every write to where they come from. After it
 //!   they are accesses of the thread that waited.

@@ -3,11 +3,11 @@
 //! Two accesses to the same byte race when one of them writes, they are not both atomic, and neither happens before the other
 //! (PTX ISA, "Memory Consistency Model", "Data-races"). What happens before what is [`Clocks`]'s to say. As in FastTrack
 //! (Flanagan and Freund, PLDI 2009), what an access makes superfluous is forgotten: a later one that races with the
-//! forgotten access races with the new one too. So every race is found with some pair of accesses, at the latest when
-//! its second access comes; but for some of blocks that have learnt of two others.
+//! forgotten access races with the new one too. So every race of a block's own threads is found with some pair of
+//! accesses, at the latest when the second one comes.
 //!
-//! - Threads of different blocks are ordered within a launch by atomics alone, which is rare. Two readers of different blocks
-//!   conflict with every writer that waited for neither, so of an input that all blocks read only two are kept.
+//! - Threads of different blocks are ordered within a launch by atomics alone, which is rare. Readers of two
+//!   blocks conflict with every writer of a third that waited for neither, so a block remembers no others but its own.
 //! - Lanes of a warp are ordered by barriers alone, also within one instruction. Two lanes that store different values to
 //!   one place are reported; the same value from the same instruction is not, as kernels do that and any winner is right: such
 //!   a write counts as ordered after all that the first one is ordered after. Two runs of one instruction with no barrier
@@ -44,12 +44,13 @@ pub(crate) struct Races {
     overflow: Overflow,
 }
 
-/// An instruction of a warp, as its lanes' accesses are remembered.
+/// An instruction of a lane, as its access is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct By {
     pub(crate) block: u32,
     /// Its number in the block.
     pub(crate) warp: u16,
+    pub(crate) lane: u8,
     /// Which instruction it is.
     pub(crate) pc: u32,
     /// The warp's present one, [`Clocks::epoch`].
@@ -86,7 +87,6 @@ impl Races {
     /// # Errors
     /// An earlier access that does not come before this one, if it is not so that both read or both are atomic; but for a
     /// write by the same instruction if the bytes are the same. A copy in flight to there, or from there if this writes.
-    #[allow(clippy::too_many_arguments)]
     #[inline]
     pub(crate) fn access(
         &mut self,
@@ -94,11 +94,10 @@ impl Races {
         address: u64,
         bytes: u32,
         by: &By,
-        lane: u8,
         same: bool,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        let mut access = Access::new(kind, by, lane, clocks);
+        let mut access = Access::new(kind, by, clocks);
         access.same = same && kind == Kind::Write;
         self.apply(address, bytes, access)
     }
@@ -112,18 +111,17 @@ impl Races {
         address: u64,
         bytes: u32,
         by: &By,
-        lane: u8,
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.apply(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, lane, clocks))
+        self.apply(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, clocks))
     }
 
     /// A copy to here is complete, for the thread that began it: from now on it is a write by that thread.
-    pub(crate) fn end_copy(&mut self, address: u64, bytes: u32, by: &By, lane: u8, group: u32) {
+    pub(crate) fn end_copy(&mut self, address: u64, bytes: u32, by: &By, group: u32) {
         for (word, mask) in words(address, bytes) {
             let (cell, overflow) = self.cell(word);
-            if let Some(mark) = cell.in_flight(overflow, Kind::CopyTo, by, lane, group, mask) {
+            if let Some(mark) = cell.in_flight(overflow, Kind::CopyTo, by, group, mask) {
                 mark.kind = Kind::Write;
                 mark.epoch = by.epoch;
             }
@@ -139,11 +137,10 @@ impl Races {
         address: u64,
         bytes: u32,
         by: &By,
-        lane: u8,
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.apply(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, lane, clocks))
+        self.apply(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, clocks))
     }
 
     /// A copy from here is complete, for the thread that began it: from now on it is a read by that thread.
@@ -155,17 +152,15 @@ impl Races {
         address: u64,
         bytes: u32,
         by: &By,
-        lane: u8,
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
         for (word, mask) in words(address, bytes) {
             let (cell, overflow) = self.cell(word);
-            // Where two other blocks' reads are remembered, it is not.
-            if let Some(mark) = cell.in_flight(overflow, Kind::CopyFrom, by, lane, group, mask) {
-                mark.lanes &= !(1 << lane);
+            if let Some(mark) = cell.in_flight(overflow, Kind::CopyFrom, by, group, mask) {
+                mark.lanes &= !(1 << by.lane);
                 let by = By { pc: mark.pc, ..*by };
-                let mut access = Access::new(Kind::Read, &by, lane, clocks);
+                let mut access = Access::new(Kind::Read, &by, clocks);
                 access.mark.bytes = mask;
                 access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
             }

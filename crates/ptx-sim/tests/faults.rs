@@ -128,6 +128,24 @@ fn blocks_that_share_a_place() {
     is_found(&mixed.blocks(2), FaultKind::Race);
 }
 
+/// All threads of two blocks read what the launch left at the start, and the block that comes last, as a counter says, adds 1
+/// there, by one thread.
+fn last_block(between: &str) -> Program {
+    let body = format!(
+        "ld.global.u32 %r4, [%d0];\nbar.sync 0;\nsetp.eq.u32 %p1, %r0, 0;\n@!%p1 bra $L_told;\nmembar.gl;\n\
+         atom.global.add.u32 %r5, [%d0+4], 1;\nmembar.gl;\nst.shared.u32 [tile], %r5;\n$L_told:\nbar.sync 0;\n\
+         ld.shared.u32 %r5, [tile];\nsetp.ne.u32 %p2, %r5, 1;\n@%p2 bra $L_end;\n@%p1 ld.global.u32 %r6, [%d0]; // <- with\n\
+         {between}\nsetp.eq.u32 %p3, %r0, 32;\n@%p3 st.global.u32 [%d0], 7; // <- at\n$L_end:\nret;"
+    );
+    Program::new(64, &body).blocks(2)
+}
+
+#[test]
+fn a_race_in_a_block_that_has_waited_for_another() {
+    is_right(&last_block("bar.sync 0;"), |thread| [7, 2].get(thread as usize).copied().unwrap_or(0));
+    is_found(&last_block(""), FaultKind::Race);
+}
+
 /// Each lane copies 16 bytes of a table in global memory to its place, in two groups; the first word is stored.
 fn copies(waits: &str) -> Program {
     let body = format!(

@@ -22,7 +22,8 @@ impl Block<'_, '_> {
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; WIDEST_ACCESS];
-            self.read(warp, lane, space, address, &mut data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
+            self.read((space, address), &mut data[..all], kind, By { lane: lane as u8, ..by })
+                .map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = load.order {
                 self.observe(warp, lane, space, address, order);
             }
@@ -46,7 +47,8 @@ impl Block<'_, '_> {
                 let bits = self.warps[warp].registers.lane(*source, lane).to_le_bytes();
                 element.copy_from_slice(&bits[..bytes]);
             }
-            self.write(warp, lane, space, address, &data[..all], kind, by).map_err(|trouble| trouble.lane(lane))?;
+            self.write((space, address), &data[..all], kind, By { lane: lane as u8, ..by })
+                .map_err(|trouble| trouble.lane(lane))?;
             if let Some(order) = store.order {
                 self.signal(warp, lane, space, address, order);
             }
@@ -61,7 +63,7 @@ impl Block<'_, '_> {
         for lane in lanes(active) {
             let (space, address) = places[lane];
             let mut data = [0; WIDEST_ACCESS];
-            let read = self.read(warp, lane, space, address, &mut data[..bytes], Kind::Atomic, by);
+            let read = self.read((space, address), &mut data[..bytes], Kind::Atomic, By { lane: lane as u8, ..by });
             read.map_err(|trouble| trouble.lane(lane))?;
             let registers = &mut self.warps[warp].registers;
             let old = number(&data[..bytes], Extend::Zero);
@@ -70,7 +72,7 @@ impl Block<'_, '_> {
             if let Some(target) = atomic.to {
                 registers.put_lane(target, lane, old);
             }
-            let written = self.write(warp, lane, space, address, &new[..bytes], Kind::Atomic, by);
+            let written = self.write((space, address), &new[..bytes], Kind::Atomic, By { lane: lane as u8, ..by });
             written.map_err(|trouble| trouble.lane(lane))?;
             self.observe(warp, lane, space, address, atomic.order);
             self.signal(warp, lane, space, address, atomic.order);
@@ -114,23 +116,13 @@ impl Block<'_, '_> {
     }
 
     /// One lane reads.
-    #[allow(clippy::too_many_arguments)]
-    fn read(
-        &mut self,
-        warp: usize,
-        lane: usize,
-        space: Space,
-        address: u64,
-        to: &mut [u8],
-        kind: Kind,
-        by: By,
-    ) -> Result<(), Trouble> {
+    fn read(&mut self, (space, address): (Space, u64), to: &mut [u8], kind: Kind, by: By) -> Result<(), Trouble> {
         aligned(address, to.len())?;
         let bytes = to.len() as u32;
         match space {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
-                let noted = self.shared_races.access(kind, address, bytes, &by, lane as u8, false, &self.clocks);
+                let noted = self.shared_races.access(kind, address, bytes, &by, false, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
             }
@@ -139,7 +131,7 @@ impl Block<'_, '_> {
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 data.read(at, to).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))?;
                 let races = &mut self.grid.races;
-                let noted = races.access(kind, address, bytes, &by, lane as u8, false, &self.clocks);
+                let noted = races.access(kind, address, bytes, &by, false, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("global", conflict))
             }
             Space::Param if address < OWN_PARAMS => {
@@ -151,31 +143,21 @@ impl Block<'_, '_> {
             }
             Space::Local | Space::Param => {
                 let own = own_address(space, address);
-                let at = self.local_at(warp, lane, own, bytes)?;
+                let at = self.local_at(by, own, bytes)?;
                 self.local.read(at, to).map_err(|missing| uninitialised("local", own + (missing - at) as u64))
             }
         }
     }
 
     /// One lane writes.
-    #[allow(clippy::too_many_arguments)]
-    fn write(
-        &mut self,
-        warp: usize,
-        lane: usize,
-        space: Space,
-        address: u64,
-        from: &[u8],
-        kind: Kind,
-        by: By,
-    ) -> Result<(), Trouble> {
+    fn write(&mut self, (space, address): (Space, u64), from: &[u8], kind: Kind, by: By) -> Result<(), Trouble> {
         aligned(address, from.len())?;
         let bytes = from.len() as u32;
         match space {
             Space::Shared => {
                 let at = self.shared_at(address, bytes)?;
                 let same = self.shared.raw(at, from.len()) == from;
-                let noted = self.shared_races.access(kind, address, bytes, &by, lane as u8, same, &self.clocks);
+                let noted = self.shared_races.access(kind, address, bytes, &by, same, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
                 self.shared.write(at, from);
                 Ok(())
@@ -184,7 +166,7 @@ impl Block<'_, '_> {
                 let (data, at) =
                     self.grid.memory.allocation(address, bytes).map_err(|found| outside(address, bytes, found))?;
                 let same = data.raw(at, from.len()) == from;
-                let noted = self.grid.races.access(kind, address, bytes, &by, lane as u8, same, &self.clocks);
+                let noted = self.grid.races.access(kind, address, bytes, &by, same, &self.clocks);
                 noted.map_err(|conflict| Trouble::conflict("global", conflict))?;
                 data.write(at, from);
                 Ok(())
@@ -195,7 +177,7 @@ impl Block<'_, '_> {
             Space::Const => Err(outside(address, bytes, "constant memory, which is not written")),
             Space::Local | Space::Param => {
                 let own = own_address(space, address);
-                let at = self.local_at(warp, lane, own, bytes)?;
+                let at = self.local_at(by, own, bytes)?;
                 self.local.write(at, from);
                 Ok(())
             }
@@ -209,11 +191,12 @@ impl Block<'_, '_> {
         inside(address, bytes, len).ok_or_else(|| outside(address, bytes, found()))
     }
 
-    fn local_at(&self, warp: usize, lane: usize, address: u64, bytes: u32) -> Result<usize, Trouble> {
+    fn local_at(&self, by: By, address: u64, bytes: u32) -> Result<usize, Trouble> {
         let len = self.grid.program.local_bytes as usize;
         let found = || format!("the local memory of the thread, which has {len} bytes");
         let at = inside(address, bytes, len).ok_or_else(|| outside(address, bytes, found()))?;
-        Ok((warp * LANES + lane) * len + at)
+        let thread = usize::from(by.warp) * LANES + usize::from(by.lane);
+        Ok(thread * len + at)
     }
 }
 

@@ -115,7 +115,7 @@ impl<'g, 'a> Block<'g, 'a> {
         let group = self.warps[warp].groups[place];
         let (here, next) = (group.step, group.step + 1);
         let met = match step.members {
-            Some(_) if step.whole_warp && self.warps[warp].live != ALL => {
+            Some(_) if step.whole_warp && active != 0 && self.warps[warp].live != ALL => {
                 let what = "found lanes that are not there, or have exited, wanted all 32";
                 return Err(Trouble::new(FaultKind::Divergence, what));
             }
@@ -163,7 +163,7 @@ impl<'g, 'a> Block<'g, 'a> {
 
     /// What an instruction does beyond registers.
     fn act(&mut self, warp: usize, action: &Action, step: u32, active: Mask) -> Result<(), Trouble> {
-        let by = By { block: self.number, warp: warp as u16, pc: step, epoch: self.clocks.epoch(warp) };
+        let by = By { block: self.number, warp: warp as u16, lane: 0, pc: step, epoch: self.clocks.epoch(warp) };
         match action {
             Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
             Action::Fence => lanes(active).for_each(|lane| self.fence(warp * LANES + lane)),

@@ -41,13 +41,13 @@ impl Block<'_, '_> {
             let group = self.warps[warp].copy_group[lane];
             let (to, from) = (to[lane].1, from[lane].1);
             let copy = InFlight { warp, lane, group, to, from, bytes: copy.bytes, read: sizes[lane], landed: false };
-            self.begin_copy(copy, by).map_err(|trouble| trouble.lane(lane))?;
+            self.begin_copy(copy, By { lane: lane as u8, ..by }).map_err(|trouble| trouble.lane(lane))?;
         }
         Ok(())
     }
 
     fn begin_copy(&mut self, copy: InFlight, by: By) -> Result<(), Trouble> {
-        let InFlight { lane, group, to, from, bytes, read, .. } = copy;
+        let InFlight { group, to, from, bytes, read, .. } = copy;
         if self.copies.len() >= MOST_COPIES {
             let what = format!("more than {MOST_COPIES} copies of a block that were not waited for");
             return Err(Trouble::new(FaultKind::StepLimit, what));
@@ -59,14 +59,14 @@ impl Block<'_, '_> {
         aligned(to, bytes as usize)?;
         aligned(from, bytes as usize)?;
         self.shared_at(to, bytes)?;
-        let begun = self.shared_races.begin_copy(to, bytes, &by, lane as u8, group, &self.clocks);
+        let begun = self.shared_races.begin_copy(to, bytes, &by, group, &self.clocks);
         begun.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         if read > 0 {
             let (data, at) = self.grid.memory.allocation(from, read).map_err(|found| outside(from, read, found))?;
             let mut bytes = [0; 16];
             data.read(at, &mut bytes[..read as usize])
                 .map_err(|missing| uninitialised("global", from - at as u64 + missing as u64))?;
-            let begun = self.grid.races.begin_source(from, read, &by, lane as u8, group, &self.clocks);
+            let begun = self.grid.races.begin_source(from, read, &by, group, &self.clocks);
             begun.map_err(|conflict| Trouble::conflict("global", conflict))?;
         }
         self.copies.push(copy);
@@ -113,10 +113,10 @@ impl Block<'_, '_> {
             }
             self.land(place);
             self.copies.swap_remove(place);
-            let lane = copy.lane as u8;
-            self.shared_races.end_copy(copy.to, copy.bytes, &by, lane, copy.group);
+            let by = By { lane: copy.lane as u8, ..by };
+            self.shared_races.end_copy(copy.to, copy.bytes, &by, copy.group);
             if copy.read > 0 {
-                let ended = self.grid.races.end_source(copy.from, copy.read, &by, lane, copy.group, &self.clocks);
+                let ended = self.grid.races.end_source(copy.from, copy.read, &by, copy.group, &self.clocks);
                 ended.map_err(|conflict| Trouble::conflict("global", conflict).lane(copy.lane))?;
             }
         }

@@ -26,7 +26,8 @@ impl Block<'_, '_> {
             for (row, to) in elements.iter_mut().enumerate() {
                 let lane = 8 * number + row;
                 let mut bytes = [0; ROW];
-                self.row(rows[lane], lane, &mut bytes, by).map_err(|trouble| trouble.lane(lane))?;
+                self.row(rows[lane], &mut bytes, By { lane: lane as u8, ..by })
+                    .map_err(|trouble| trouble.lane(lane))?;
                 *to = array::from_fn(|column| u16::from_le_bytes([bytes[2 * column], bytes[2 * column + 1]]));
             }
             let at = |row: usize, column: usize| {
@@ -40,10 +41,10 @@ impl Block<'_, '_> {
         Ok(())
     }
 
-    fn row(&mut self, address: u64, lane: usize, to: &mut [u8; ROW], by: By) -> Result<(), Trouble> {
+    fn row(&mut self, address: u64, to: &mut [u8; ROW], by: By) -> Result<(), Trouble> {
         aligned(address, ROW)?;
         let at = self.shared_at(address, ROW as u32)?;
-        let noted = self.shared_races.access(Kind::Read, address, ROW as u32, &by, lane as u8, false, &self.clocks);
+        let noted = self.shared_races.access(Kind::Read, address, ROW as u32, &by, false, &self.clocks);
         noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         self.shared.read(at, to).map_err(|missing| uninitialised("shared", missing as u64))
     }
@@ -63,17 +64,18 @@ impl Block<'_, '_> {
             for (row, from) in elements.iter().enumerate() {
                 let lane = 8 * number + row;
                 let bytes: [u8; ROW] = array::from_fn(|byte| from[byte / 2].to_le_bytes()[byte % 2]);
-                self.write_row(rows[lane], lane, &bytes, by).map_err(|trouble| trouble.lane(lane))?;
+                self.write_row(rows[lane], &bytes, By { lane: lane as u8, ..by })
+                    .map_err(|trouble| trouble.lane(lane))?;
             }
         }
         Ok(())
     }
 
-    fn write_row(&mut self, address: u64, lane: usize, from: &[u8; ROW], by: By) -> Result<(), Trouble> {
+    fn write_row(&mut self, address: u64, from: &[u8; ROW], by: By) -> Result<(), Trouble> {
         aligned(address, ROW)?;
         let at = self.shared_at(address, ROW as u32)?;
         let same = self.shared.raw(at, ROW) == from;
-        let noted = self.shared_races.access(Kind::Write, address, ROW as u32, &by, lane as u8, same, &self.clocks);
+        let noted = self.shared_races.access(Kind::Write, address, ROW as u32, &by, same, &self.clocks);
         noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         self.shared.write(at, from);
         Ok(())

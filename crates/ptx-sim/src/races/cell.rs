@@ -123,7 +123,6 @@ impl Cell {
         overflow: &'a mut Overflow,
         kind: Kind,
         by: &By,
-        lane: u8,
         group: u32,
         bytes: u8,
     ) -> Option<&'a mut Mark> {
@@ -132,7 +131,7 @@ impl Cell {
             .chain(overflow.get_mut(self.more as usize).into_iter().flat_map(|more| &mut more.marks))
             .find(|mark| {
                 mark.kind == kind
-                    && mark.lanes & 1 << lane != 0
+                    && mark.lanes & 1 << by.lane != 0
                     && (mark.block, mark.warp, mark.epoch, mark.bytes) == (by.block, by.warp, group, bytes)
             })
     }
@@ -190,10 +189,8 @@ struct Seen {
     added: bool,
     /// There is another mark of its warp.
     warp: bool,
-    /// The block of one of them.
-    block: Option<u32>,
-    /// They are of two blocks.
-    two_blocks: bool,
+    /// Another block's, of which there is one.
+    other_block: Option<u32>,
 }
 
 impl More {
@@ -211,8 +208,8 @@ impl More {
 
 impl<'a> Access<'a> {
     #[inline]
-    pub(super) fn new(kind: Kind, by: &By, lane: u8, clocks: &'a Clocks) -> Self {
-        let By { block, warp, pc, epoch } = *by;
+    pub(super) fn new(kind: Kind, by: &By, clocks: &'a Clocks) -> Self {
+        let By { block, warp, lane, pc, epoch } = *by;
         let mark = Mark { block, epoch, pc, lanes: 1 << lane, warp, kind, bytes: 0 };
         Self { mark, same: false, lane, clocks }
     }
@@ -243,10 +240,10 @@ impl<'a> Access<'a> {
         {
             more.bring(&mut cell.marks, &self.mark);
         }
-        if seen.two_blocks || (seen.added && !seen.warp) {
+        if seen.added && !seen.warp {
             return Ok(());
         }
-        let mut keep = seen.block.filter(|&block| block != self.mark.block);
+        let mut keep = seen.other_block;
         let two_blocks = keep.is_some();
         self.supersede(&mut cell.marks, two_blocks, &mut keep);
         if let Some(more) = more {
@@ -272,9 +269,8 @@ impl<'a> Access<'a> {
                 if self.unordered(mark).is_some() {
                     return false;
                 }
-            } else if mark.covers(new.bytes) && mark.kind.replaces(new.kind) {
-                seen.two_blocks |= seen.block.is_some_and(|block| block != mark.block);
-                seen.block = Some(mark.block);
+            } else if mark.block != new.block && mark.covers(new.bytes) && mark.kind.replaces(new.kind) {
+                seen.other_block = Some(mark.block);
             }
             if mark.bytes == new.bytes && mark.same_instruction(new) {
                 mark.lanes |= new.lanes;
@@ -303,7 +299,8 @@ impl<'a> Access<'a> {
         self.clocks.unknown(thread, usize::from(mark.warp), mark.lanes, mark.epoch)
     }
 
-    /// Forgets what races with nothing that does not race with it too. With two blocks' marks, one of the block to keep does.
+    /// Forgets what races with nothing that does not race with it too. Of other blocks, one mark of the block to keep is enough:
+    /// who comes from a third races with either, and who comes from that one with this access.
     #[inline]
     fn supersede(&self, marks: &mut [Mark], two_blocks: bool, keep: &mut Option<u32>) {
         let new = &self.mark;
@@ -317,7 +314,7 @@ impl<'a> Access<'a> {
                 !same_instruction
             } else if !new.kind.replaces(mark.kind) {
                 false
-            } else if two_blocks {
+            } else if two_blocks && mark.block != new.block {
                 let kept = |&mut block: &mut u32| {
                     block == mark.block && mark.covers(new.bytes) && mark.kind.replaces(new.kind)
                 };

@@ -10,7 +10,7 @@ const B: u32 = 11;
 
 /// An instruction of a warp of block 0 now.
 fn by(clocks: &Clocks, warp: u16, pc: u32) -> By {
-    By { block: 0, warp, pc, epoch: clocks.epoch(usize::from(warp)) }
+    By { block: 0, warp, lane: 0, pc, epoch: clocks.epoch(usize::from(warp)) }
 }
 
 fn conflict(warp: u16, lane: u8, pc: u32, kind: Kind, address: u64) -> Result<(), Conflict> {
@@ -19,7 +19,7 @@ fn conflict(warp: u16, lane: u8, pc: u32, kind: Kind, address: u64) -> Result<()
 
 impl Races {
     fn read(&mut self, address: u64, bytes: u32, by: &By, lane: u8, clocks: &Clocks) -> Result<(), Conflict> {
-        self.access(Kind::Read, address, bytes, by, lane, false, clocks)
+        self.access(Kind::Read, address, bytes, &By { lane, ..*by }, false, clocks)
     }
 
     fn write(
@@ -31,11 +31,11 @@ impl Races {
         same: bool,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.access(Kind::Write, address, bytes, by, lane, same, clocks)
+        self.access(Kind::Write, address, bytes, &By { lane, ..*by }, same, clocks)
     }
 
     fn atomic(&mut self, address: u64, bytes: u32, by: &By, lane: u8, clocks: &Clocks) -> Result<(), Conflict> {
-        self.access(Kind::Atomic, address, bytes, by, lane, false, clocks)
+        self.access(Kind::Atomic, address, bytes, &By { lane, ..*by }, false, clocks)
     }
 }
 
@@ -127,15 +127,15 @@ fn blocks_are_never_ordered() {
 #[test]
 fn a_copy_in_flight_is_touched_by_nobody() {
     let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
-    races.begin_copy(0, 16, &by(&clocks, 0, A), 3, 0, &clocks).unwrap();
+    races.begin_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     let in_flight = conflict(0, 3, A, Kind::CopyTo, 4);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
     assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, true, &clocks), in_flight);
     // Another group's end is not this one's.
-    races.end_copy(0, 16, &by(&clocks, 0, B), 3, 1);
+    races.end_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 1);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
-    races.end_copy(0, 16, &by(&clocks, 0, B), 3, 0);
+    races.end_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 0);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), Ok(()));
     // The barrier was before the wait.
     assert_eq!(races.read(4, 4, &by(&clocks, 1, B), 0, &clocks), conflict(0, 3, A, Kind::Write, 4));
@@ -147,22 +147,22 @@ fn a_copy_in_flight_is_touched_by_nobody() {
 fn a_copy_must_not_overtake_a_reader() {
     let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
     races.read(8, 4, &by(&clocks, 1, A), 9, &clocks).unwrap();
-    let early = races.begin_copy(0, 16, &by(&clocks, 0, B), 0, 0, &clocks);
+    let early = races.begin_copy(0, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks);
     assert_eq!(early, conflict(1, 9, A, Kind::Read, 8));
     clocks.synchronise(0..64);
-    assert_eq!(races.begin_copy(16, 16, &by(&clocks, 0, B), 0, 0, &clocks), Ok(()));
+    assert_eq!(races.begin_copy(16, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks), Ok(()));
 }
 
 #[test]
 fn the_source_of_a_copy_is_read_until_it_ends() {
     let (mut races, mut clocks) = (Races::new(), Clocks::new(64));
-    races.begin_source(0, 8, &by(&clocks, 0, A), 0, 0, &clocks).unwrap();
-    races.begin_source(0, 8, &by(&clocks, 0, A), 1, 0, &clocks).unwrap();
+    races.begin_source(0, 8, &By { lane: 0, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
+    races.begin_source(0, 8, &By { lane: 1, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     assert_eq!(races.read(0, 8, &by(&clocks, 1, B), 0, &clocks), Ok(()));
     assert_eq!(races.write(4, 4, &by(&clocks, 0, B), 0, false, &clocks), conflict(0, 0, A, Kind::CopyFrom, 4));
     for lane in 0..2 {
-        races.end_source(0, 8, &by(&clocks, 0, B), lane, 0, &clocks).unwrap();
+        races.end_source(0, 8, &By { lane, ..by(&clocks, 0, B) }, 0, &clocks).unwrap();
     }
     assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, false, &clocks), conflict(0, 0, A, Kind::Read, 4));
     clocks.synchronise(0..64);

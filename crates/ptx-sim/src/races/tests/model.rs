@@ -81,17 +81,17 @@ impl Machine {
         let (block, number) = THREADS[thread];
         let (warp, lane) = (number / LANES, (number % LANES) as u8);
         let clocks = &self.clocks[block];
-        let by = By { block: block as u32, warp: warp as u16, pc, epoch: clocks.epoch(warp) };
+        let by = By { block: block as u32, warp: warp as u16, lane, pc, epoch: clocks.epoch(warp) };
         let races = &mut self.races;
         match kind {
             Kind::CopyTo if end => {
-                races.end_copy(address, bytes, &by, lane, group);
+                races.end_copy(address, bytes, &by, group);
                 Ok(())
             }
-            Kind::CopyTo => races.begin_copy(address, bytes, &by, lane, group, clocks),
-            Kind::CopyFrom if end => races.end_source(address, bytes, &by, lane, group, clocks),
-            Kind::CopyFrom => races.begin_source(address, bytes, &by, lane, group, clocks),
-            _ => races.access(kind, address, bytes, &by, lane, same, clocks),
+            Kind::CopyTo => races.begin_copy(address, bytes, &by, group, clocks),
+            Kind::CopyFrom if end => races.end_source(address, bytes, &by, group, clocks),
+            Kind::CopyFrom => races.begin_source(address, bytes, &by, group, clocks),
+            _ => races.access(kind, address, bytes, &by, same, clocks),
         }
     }
 }
