@@ -15,6 +15,7 @@ pub struct Attributes {
     pub l2_bytes: usize,
     /// The device's memory.
     pub memory_bytes: usize,
-    /// The CUDA version that the driver knows: 1000 times the major and 10 times the minor number, 13000 for 13.0; 0 for a simulated device.
+    /// The CUDA version that the driver knows: 1000 times the major and 10 times the minor number, 13000 for 13.0; 0 for a
+    /// simulated device.
     pub driver: u32,
 }

@@ -1,4 +1,5 @@
-//! One interface to a GPU, or to a simulated one: memory, modules, launches, streams, graphs, and how a kernel's source gets there.
+//! One interface to a GPU, or to a simulated one: memory, modules, launches, streams, graphs, and how a kernel's source gets
+//! there.
 //!
 //! A rung on the GPU should read as its algorithm, and what a driver wants of a program stand in one place. That place is here.
 //! [`Device`] is small and safe but for one call, the [launch](Kernel::launch) of a kernel, whose arguments nothing can check.
@@ -10,11 +11,11 @@
 //!   `flash-ladder` of the user's cache folder. Where NVRTC is missing, the [prebuilt] PTX does, which the driver compiles.
 //! - **Memory moves by calls that wait.** [`Buffer::read`] waits for all work of the device, so that no order of streams can be
 //!   wrong; nothing is copied while a kernel runs. Kernels on one stream run in order.
-//! - **A simulated GPU is a device too.** [`Device::simulated`] needs neither a GPU nor CUDA: it runs the PTX of kernels on the
-//!   CPU, one launch after another, and a launch that does what no kernel may do (a race, a wait for nobody, an address out of
-//!   range) is an [error](DeviceError::Simulated) with the line in the kernel's source. A [`Simulator`] draws the order in which
-//!   warps run, and counts what they do. It is right, not fast: it has no clock, no registers or caches to run out of, no
-//!   clusters and no tensor maps, and reads no machine code.
+//! - **A simulated GPU is a device too.** [`Device::simulated`] needs neither a GPU nor CUDA: it runs the PTX of kernels on
+//!   the CPU, one launch after another, and a launch that does what no kernel may do (a race, a wait for nobody, an address
+//!   out of range) is an [error](DeviceError::Simulated) with the line in the kernel's source. A [`Simulator`] draws the
+//!   order in which warps run, and counts what they do. It is right, not fast: it has no clock, no registers or caches to run
+//!   out of, no clusters and no tensor maps, and reads no machine code.
 //!
 //! It does not choose tiles or grids, plan a workspace, or pool memory: each rung does what its algorithm needs.
 //!

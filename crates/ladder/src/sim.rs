@@ -10,7 +10,7 @@ use crate::cli::{self, SimArgs};
 use crate::input::{Input, check_problem_memory};
 use anyhow::{Context, Result, ensure};
 use attention::{Problem, Traffic};
-use counts::Predicted;
+use counts::Formula;
 use cuda_fa2::{Plan, Shape};
 use device::Device;
 use ladder::bench;
@@ -31,19 +31,21 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let bar = cli::progress(args.schedules)?;
     let simulated = schedules::run(&problem, seeds, |device| rung.build(device), &bar)?;
     bar.finish_and_clear();
-    let predicted = predicted(rung, &problem, shared);
-    let done = Done { args, used: input.describe(&problem), plan, rung, predicted, simulated };
+    let formula = formula(rung, &problem, shared);
+    let done = Done { args, used: input.describe(&problem), plan, rung, formula, simulated };
     cli::print(&if args.json { done.json().to_string() } else { done.text() })?;
     if let Err(failure) = &done.simulated {
-        cli::complain(&format!("failed: {} under seed {}: {}", args.rung, failure.seed, failure.what));
+        // The report is printed already.
+        let what = failure.what.lines().next().unwrap_or_default();
+        cli::complain(&format!("failed: {} under seed {}: {what}", args.rung, failure.seed));
     }
     Ok(done.simulated.is_ok())
 }
 
 /// What can be said of a call beforehand.
-fn predicted(rung: &DeviceRung, problem: &Problem, shared: usize) -> Predicted {
+fn formula(rung: &DeviceRung, problem: &Problem, shared: usize) -> Formula {
     let counts = registry::rung(rung.on_cpu).and_then(|rung| rung.counts());
-    Predicted {
+    Formula {
         flops: bench::flops(problem),
         moved: counts.and_then(|counts| counts.traffic(problem, Settings { fast_memory: shared }).ok()),
         compulsory: Traffic::compulsory(problem),
@@ -57,7 +59,7 @@ struct Done<'a> {
     used: String,
     plan: Plan,
     rung: &'static DeviceRung,
-    predicted: Predicted,
+    formula: Formula,
     simulated: Result<Simulated, Failure>,
 }
 
@@ -78,13 +80,13 @@ impl Done<'_> {
 
     fn counts(&self, simulated: &Simulated) -> String {
         let fast_memory = Device::simulated().attributes().shared_per_block;
-        let table = counts::table(&simulated.counters, &self.predicted);
+        let table = counts::table(&simulated.counters, &self.formula);
         let instructions = self.plan.launches().filter_map(|(kernel, grid, block)| {
             let (_, counters) = simulated.counters.iter().find(|(name, _)| name == kernel)?;
             Some(counts::instructions(kernel, grid, block, counters))
         });
         let instructions: Vec<String> = instructions.collect();
-        let legend = counts::legend(&self.predicted, self.rung.on_cpu, fast_memory);
+        let legend = counts::legend(&self.formula, self.rung.on_cpu, fast_memory);
         format!("{table}\n{}\n{legend}", instructions.join("\n"))
     }
 
@@ -109,7 +111,7 @@ impl Done<'_> {
             "seed": self.args.seed,
             "schedules": self.args.schedules,
             "passed": self.simulated.is_ok(),
-            "predicted": self.predicted.json(),
+            "formula": self.formula.json(),
         });
         match &self.simulated {
             Ok(simulated) => {
@@ -168,7 +170,7 @@ mod tests {
             used: "some numbers".into(),
             plan: rung.plan(&Shape::from(&problem), problem.options(), 1 << 16).unwrap(),
             rung,
-            predicted: predicted(rung, &problem, 1 << 16),
+            formula: formula(rung, &problem, 1 << 16),
             simulated: Err(Failure { seed, what: "fa1: race: it was\n  at line 3".into() }),
         };
         let head = "cuda-fa1 on a simulated GPU. some numbers\n";

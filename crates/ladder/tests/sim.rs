@@ -47,8 +47,8 @@ fn counts_are_those_of_the_shape() {
     assert!(special(&naive, "naive_softmax") >= 64 * 64);
     assert!(special(&sim("cuda-fa1"), "fa1") > 64 * 64);
     for answer in [&naive, &fa2] {
-        assert_eq!(answer["predicted"]["flops"], 4.0 * 64f64.powi(3));
-        assert_eq!(answer["predicted"]["compulsory_bytes"], 4 * matrix + 64 * 4);
+        assert_eq!(answer["formula"]["flops"], 4.0 * 64f64.powi(3));
+        assert_eq!(answer["formula"]["compulsory_bytes"], 4 * matrix + 64 * 4);
         let kernels = answer["kernels"].as_array().unwrap();
         let sum = |kernel: &Value| {
             kernel["instructions"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>()
@@ -67,7 +67,7 @@ fn every_rung_gives_the_same_bits_in_every_order() {
         let verdict = text.lines().last().unwrap();
         assert!(verdict.starts_with("seeds 3 to 6: no fault, and the same bits; error/tol"), "{text}");
         for words in
-            ["[1, 2, 40, 16]", "mask causal", "bytes a sector", "bank conflicts", "predicted", "warp instructions"]
+            ["[1, 2, 40, 16]", "mask causal", "bytes a sector", "bank conflicts", "formula", "warp instructions"]
         {
             assert!(text.contains(words), "{words} in {text}");
         }

@@ -36,13 +36,14 @@
 //! # What is simulated
 //!
 //! - **A reader** for the PTX that nvcc, NVRTC and Triton write for sm_80, with what chapter 5's kernels and the next ones on
-//!   tensor cores use. Anything else is an error that names its line: no instruction and no modifier is skipped that could matter.
+//!   tensor cores use. Anything else is an error that names its line: no instruction and no modifier is skipped that could
+//!   matter.
 //! - **Arithmetic**, bit for bit as an H200 has it in a corpus of small programs, one or more for each form of an instruction:
 //!   every rounding mode, `.ftz`, `.sat`, NaN. Where the ISA leaves a result open it is within the ISA's bound, not the
 //!   hardware's bits: `ex2.approx` and its like, the order of the sums of `mma`, and which NaN it is in f64 and after `abs`
 //!   and `neg`.
-//! - **Threads**: 32 lanes a warp, which come apart at branches and go their own ways (PTX ISA, "Independent Thread Scheduling"),
-//!   and meet where paths meet or where a `.sync` instruction or a barrier wants them.
+//! - **Threads**: 32 lanes a warp, which come apart at branches and go their own ways (PTX ISA, "Independent Thread
+//!   Scheduling"), and meet where paths meet or where a `.sync` instruction or a barrier wants them.
 //! - **Memory**: every access is checked for bounds, alignment and initialisation, and for races. `cp.async` copies land when
 //!   the schedule says, at the latest when they are waited for.
 //!
@@ -57,8 +58,8 @@
 //! - **Program order** orders what a thread does. Lanes of one warp are threads like others: nothing but `bar.warp.sync`, or a
 //!   barrier, orders their memory; `shfl`, `vote` and the like do not.
 //! - **Barriers** (`bar`, `barrier`): who waits is ordered after all who have come. `bar.arrive` orders in one direction.
-//! - **Atomics and fences** ("Release and Acquire Patterns"): a release, or a relaxed write after a fence, is ordered before the
-//!   acquire, or the relaxed read before a fence, that reads it. Scopes are not told apart, and what one thread learns of
+//! - **Atomics and fences** ("Release and Acquire Patterns"): a release, or a relaxed write after a fence, is ordered before
+//!   the acquire, or the relaxed read before a fence, that reads it. Scopes are not told apart, and what one thread learns of
 //!   another *block* all threads of its own count as knowing: some races between blocks can be missed, none is made up.
 //! - **Asynchronous copies** ("Asynchronous Operations", "Non-bulk copy"): from issue until the wait for their group, they
 //!   conflict with every access to where they go, by whatever thread, and with every write to where they come from. After it
@@ -73,8 +74,8 @@
 //! - Blocks run one after another: kernels whose blocks wait for each other end as a deadlock or at the step limit.
 //! - Registers that are read before they are written hold 0, and nobody says so.
 //! - A `shfl` that reads a lane outside its mask, which the ISA leaves open, gives what that lane has.
-//! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers, `printf`,
-//!   clusters of more than one block, and Hopper's bulk copies, `mbarrier` and `wgmma` are refused.
+//! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers,
+//!   `printf`, clusters of more than one block, and Hopper's bulk copies, `mbarrier` and `wgmma` are refused.
 
 mod clock;
 mod counters;

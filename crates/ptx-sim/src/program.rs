@@ -116,7 +116,8 @@ pub(crate) enum Extend {
     Sign,
 }
 
-/// What a strong access orders (PTX ISA, "Memory Consistency Model", "Operation types"): `.volatile` and `.relaxed` nothing by itself. A plain access has none.
+/// What a strong access orders (PTX ISA, "Memory Consistency Model", "Operation types"): `.volatile` and `.relaxed` nothing
+/// by itself. A plain access has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) acquires: bool,

@@ -81,8 +81,8 @@ impl Races {
         }
     }
 
-    /// A lane reads or writes, or both at once. All calls take the clocks of the lane's block. Of a write, `same` says that what
-    /// it writes is what is there.
+    /// A lane reads or writes, or both at once. All calls take the clocks of the lane's block. Of a write, `same` says that
+    /// what it writes is what is there.
     ///
     /// # Errors
     /// An earlier access that does not come before this one, if it is not so that both read or both are atomic; but for a

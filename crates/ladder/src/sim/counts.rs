@@ -1,4 +1,4 @@
-//! What kernels did, counted, beside what is predicted.
+//! What kernels did, counted, beside what formulas say.
 
 use crate::format;
 use attention::Traffic;
@@ -12,7 +12,7 @@ use std::iter;
 const NAMED: usize = 5;
 
 /// What can be said of a call beforehand.
-pub(super) struct Predicted {
+pub(super) struct Formula {
     /// Operations of both products, for each visible pair.
     pub(super) flops: f64,
     /// Bytes that the algorithm moves, if that is counted on the CPU.
@@ -21,11 +21,11 @@ pub(super) struct Predicted {
     pub(super) compulsory: Traffic,
 }
 
-/// A quantity: its name, how it is told of some counters, and what is predicted of a call.
+/// A quantity: its name, how it is told of some counters, and what a formula says of a call.
 type Quantity = (&'static str, fn(&Counters) -> String, Option<String>);
 
-/// A column for each kernel, for all of them if they are several, and for what is predicted.
-pub(super) fn table(kernels: &[(String, Counters)], predicted: &Predicted) -> String {
+/// A column for each kernel, for all of them if they are several, and for what formulas say.
+pub(super) fn table(kernels: &[(String, Counters)], formula: &Formula) -> String {
     let mut all = Counters::default();
     kernels.iter().for_each(|(_, counters)| all += counters.clone());
     let mut columns: Vec<(&str, &Counters)> =
@@ -33,17 +33,17 @@ pub(super) fn table(kernels: &[(String, Counters)], predicted: &Predicted) -> St
     if kernels.len() > 1 {
         columns.push(("all", &all));
     }
-    let header = iter::once("").chain(columns.iter().map(|(name, _)| *name)).chain(["predicted"]);
-    let rows = quantities(&all, predicted).into_iter().map(|(name, told, predicted)| {
+    let header = iter::once("").chain(columns.iter().map(|(name, _)| *name)).chain(["formula"]);
+    let rows = quantities(&all, formula).into_iter().map(|(name, told, formula)| {
         let cells = iter::once(name.into()).chain(columns.iter().map(|(_, counters)| told(counters)));
-        cells.chain([predicted.unwrap_or_default()]).map(Cell::new).collect()
+        cells.chain([formula.unwrap_or_default()]).map(Cell::new).collect()
     });
     format::table(header, rows).to_string()
 }
 
 /// The rows of the table, without units that do nothing.
-fn quantities(all: &Counters, predicted: &Predicted) -> Vec<Quantity> {
-    let moved = |part: fn(Traffic) -> u64| predicted.moved.map(|moved| bytes(part(moved)));
+fn quantities(all: &Counters, formula: &Formula) -> Vec<Quantity> {
+    let moved = |part: fn(Traffic) -> u64| formula.moved.map(|moved| bytes(part(moved)));
     let units: [Quantity; 5] = [
         ("  on f32 units", |one| count(one.flops.f32), None),
         ("  on f64 units", |one| count(one.flops.f64), None),
@@ -53,7 +53,7 @@ fn quantities(all: &Counters, predicted: &Predicted) -> Vec<Quantity> {
     ];
     let mut quantities: Vec<Quantity> = vec![
         ("warp instructions", |one| count(instructions_of(one)), None),
-        ("FLOP", |one| count(flops_of(one.flops)), Some(format::count(predicted.flops))),
+        ("FLOP", |one| count(flops_of(one.flops)), Some(format::count(formula.flops))),
     ];
     quantities.extend(units.into_iter().filter(|(_, told, _)| told(all) != count(0)));
     quantities.extend([
@@ -82,16 +82,16 @@ pub(super) fn instructions(kernel: &str, grid: [u32; 3], block: [u32; 3], counte
 }
 
 /// What the table's words mean.
-pub(super) fn legend(predicted: &Predicted, on_cpu: &str, fast_memory: u32) -> String {
-    let moved = predicted.moved.map_or(String::new(), |_| {
+pub(super) fn legend(formula: &Formula, on_cpu: &str, fast_memory: u32) -> String {
+    let moved = formula.moved.map_or(String::new(), |_| {
         format!("; the bytes that {on_cpu} moves with {} of fast memory", bytes(fast_memory.into()))
     });
     format!(
         "counted: what lanes do and ask for, before any cache. A sector is 32 bytes: with fewer bytes of it asked for, some are \
          moved in vain; with more, lanes share them. Bank conflicts are passes beyond the least.\n\
-         predicted: 2(d + d_v) FLOP for each visible query-key pair, while a kernel works on hidden pairs of its tiles too, \
+         formula: 2(d + d_v) FLOP for each visible query-key pair, while a kernel works on hidden pairs of its tiles too, \
          and on scores{moved}. Reading every input once and writing every result once is {}.",
-        bytes(predicted.compulsory.total())
+        bytes(formula.compulsory.total())
     )
 }
 
@@ -122,7 +122,7 @@ pub(super) fn json(kernel: &str, counters: &Counters) -> Value {
     })
 }
 
-impl Predicted {
+impl Formula {
     pub(super) fn json(&self) -> Value {
         json!({
             "flops": self.flops,

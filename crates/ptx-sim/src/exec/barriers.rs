@@ -1,8 +1,8 @@
 //! The sixteen barriers of a block (PTX ISA, "bar, barrier").
 //!
-//! A warp has come to a barrier when all its live lanes have; it counts as 32 threads, as in the ISA. Threads that have exited
-//! are not waited for by barriers of all threads. Barriers of all threads are also held against CUDA's rule for `__syncthreads`: where the PTX has source
-//! lines, all warps come to it from the same one.
+//! A warp has come to a barrier when all its live lanes have; it counts as 32 threads, as in the ISA. Threads that have
+//! exited are not waited for by barriers of all threads. Barriers of all threads are also held against CUDA's rule for
+//! `__syncthreads`: where the PTX has source lines, all warps come to it from the same one.
 
 use super::Trouble;
 use super::block::Block;

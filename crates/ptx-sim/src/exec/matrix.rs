@@ -1,7 +1,8 @@
-//! `ldmatrix` and `stmatrix` (PTX ISA, "Warp Level Matrix Load Instruction: ldmatrix" and "... Store ...: stmatrix"): 8 x 8 matrices of 16 bits between shared memory and lanes.
+//! `ldmatrix` and `stmatrix` (PTX ISA, "Warp Level Matrix Load Instruction: ldmatrix" and "... Store ...: stmatrix"): 8 x 8
+//! matrices of 16 bits between shared memory and lanes.
 //!
-//! Lanes 8 i to 8 i + 7 have the addresses of the rows of matrix i. Lane `4 r + c / 2` has the elements (r, c) and (r, c + 1) in
-//! its register i; transposed, (c, r) and (c + 1, r).
+//! Lanes 8 i to 8 i + 7 have the addresses of the rows of matrix i. Lane `4 r + c / 2` has the elements (r, c) and (r, c + 1)
+//! in its register i; transposed, (c, r) and (c + 1, r).
 
 use super::Trouble;
 use super::access::{aligned, uninitialised};

@@ -1,4 +1,5 @@
-//! Branches, calls and barriers (PTX ISA, "Control Flow Instructions" and "Parallel Synchronization and Communication Instructions").
+//! Branches, calls and barriers (PTX ISA, "Control Flow Instructions" and "Parallel Synchronization and Communication
+//! Instructions").
 
 use super::{DEEPEST_CALL, Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{Condition, Source};

@@ -1,4 +1,5 @@
-//! Arithmetic (PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions"), and what its closures share. Floating-point types go on to their own files.
+//! Arithmetic (PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions"), and what
+//! its closures share. Floating-point types go on to their own files.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{Lane, Lanes};
@@ -181,7 +182,8 @@ impl<'a> Lowering<'a> {
         }, _ => Err(m.error("found no integer type, wanted one of 16 to 64 bits")))
     }
 
-    /// `add.cc` and what follows it: the carry is a condition of each lane (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
+    /// `add.cc` and what follows it: the carry is a condition of each lane (PTX ISA, "Extended-Precision Integer Arithmetic
+    /// Instructions").
     fn carrying(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>, ty: Type) -> Result<Lowered> {
         let reads = i.opcode.ends_with('c');
         // A flag that was taken to get here stands among the modifiers still.

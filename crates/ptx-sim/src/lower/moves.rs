@@ -1,4 +1,5 @@
-//! Comparison, selection and moves (PTX ISA, "Comparison and Selection Instructions" and "Data Movement and Conversion Instructions").
+//! Comparison, selection and moves (PTX ISA, "Comparison and Selection Instructions" and "Data Movement and Conversion
+//! Instructions").
 
 use super::integer::with_integer;
 use super::operands::window;

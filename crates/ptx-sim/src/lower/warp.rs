@@ -158,7 +158,8 @@ impl<'a> Lowering<'a> {
         .members(members))
     }
 
-    /// `movmatrix` (PTX ISA, "Warp Level Matrix Transpose Instruction: movmatrix"): an 8 x 8 matrix transposed. Lane `4 r + c / 2` holds elements (r, c) and (r, c + 1).
+    /// `movmatrix` (PTX ISA, "Warp Level Matrix Transpose Instruction: movmatrix"): an 8 x 8 matrix transposed. Lane `4 r + c
+    /// / 2` holds elements (r, c) and (r, c + 1).
     fn move_matrix(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
         for modifier in ["aligned", "m8n8", "trans", "b16"] {
             m.wanted("form", &[(modifier, ())])?;
