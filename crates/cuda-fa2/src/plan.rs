@@ -82,6 +82,10 @@ pub struct Plan {
     pub(crate) problem: params::Problem,
     pub(crate) sequences: Vec<params::Sequence>,
     pub(crate) steps: Vec<Step>,
+    /// What runs in their place where a row begins at no multiple of 16 bytes; empty if they do not mind.
+    pub(crate) unaligned: Vec<Step>,
+    /// Whether the kernels want the channels of a row one behind the other.
+    pub(crate) adjacent: bool,
     pub(crate) workspace_bytes: usize,
 }
 
@@ -100,6 +104,8 @@ pub(crate) enum Extra {
     None,
     Scores(Scores),
     Running(Blocks, Running),
+    /// Nothing, but the problem comes piece by piece, as Triton has it.
+    Triton,
 }
 
 impl Plan {
@@ -133,7 +139,14 @@ impl Plan {
             ..params::Problem::default()
         };
         let sequences = shape.sequences.iter().enumerate().map(place).collect();
-        Plan { problem, sequences, steps: Vec::new(), workspace_bytes: 0 }
+        Plan {
+            problem,
+            sequences,
+            steps: Vec::new(),
+            unaligned: Vec::new(),
+            adjacent: false,
+            workspace_bytes: 0,
+        }
     }
 
     /// Whether no row is asked for.

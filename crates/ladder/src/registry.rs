@@ -194,6 +194,13 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         on_cpu: "fa2",
         algorithm: Algorithm::Fa2Simt,
     },
+    DeviceRung {
+        name: "triton-fa2",
+        chapter: 5,
+        summary: "the same in Triton, on tensor cores",
+        on_cpu: "fa2",
+        algorithm: Algorithm::Triton,
+    },
 ];
 
 /// The rung of that name.
