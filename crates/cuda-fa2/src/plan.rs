@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::Algorithm;
 
-    const ALL: [Algorithm; 3] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt];
+    const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Triton];
 
     /// What an H200 gives a block.
     const SHARED: usize = 227 << 10;
@@ -203,8 +203,13 @@ mod tests {
         Shape { dtype: DType::F32, heads: 2, kv_heads: 1, d: 64, d_v: 64, packed: false, sequences }
     }
 
+    /// In F16, which all take.
+    fn plan(algorithm: Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
+        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), SHARED)
+    }
+
     fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
-        match algorithm.plan(shape, &Options::default(), SHARED) {
+        match plan(algorithm, shape) {
             Err(AttentionError::Unsupported { rung, what }) => Some(what).filter(|_| rung == algorithm.name()),
             Err(error) => Some(error.to_string()),
             Ok(_) => None,
@@ -243,7 +248,7 @@ mod tests {
             Shape { d_v: 0, ..good },
         ] {
             for algorithm in ALL {
-                let plan = algorithm.plan(&bad, &Options::default(), SHARED);
+                let plan = plan(algorithm, &bad);
                 assert!(matches!(plan, Err(AttentionError::Value { .. })), "{algorithm:?} {bad:?}");
             }
         }
@@ -265,10 +270,10 @@ mod tests {
     fn nothing_is_launched_for_no_row_and_no_scores_are_made_of_no_key() {
         for algorithm in ALL {
             for sequences in [vec![], vec![(0, 5)], vec![(0, 0), (0, 3)]] {
-                let plan = algorithm.plan(&shape(sequences), &Options::default(), SHARED).unwrap();
+                let plan = plan(algorithm, &shape(sequences)).unwrap();
                 assert!(plan.steps.is_empty(), "{algorithm:?}");
             }
-            let plan = algorithm.plan(&shape(vec![(5, 0)]), &Options::default(), SHARED).unwrap();
+            let plan = plan(algorithm, &shape(vec![(5, 0)])).unwrap();
             let kernels: Vec<&str> = plan.steps.iter().map(|step| step.kernel).collect();
             let wanted: Vec<&str> = algorithm.kernels().filter(|kernel| *kernel != "naive_scores").collect();
             assert_eq!(kernels, wanted);

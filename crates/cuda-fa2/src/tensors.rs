@@ -64,9 +64,11 @@ impl Plan {
     /// The launches for tensors that lie where these do.
     pub(crate) fn steps_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Step], DeviceError> {
         let (d, d_v) = (self.problem.d, self.problem.d_v);
-        for (name, tensor, channels) in [("q", q, d), ("k", k, d), ("v", v, d_v), ("o", o, d_v)] {
+        let keys = self.sequences.iter().any(|sequence| sequence.k_len > 0);
+        let read = [("q", q, d, true), ("k", k, d, keys), ("v", v, d_v, keys), ("o", o, d_v, true)];
+        for (name, tensor, channels, is_read) in read {
             let stride = tensor.strides[3];
-            if self.adjacent && channels > 1 && stride != 1 {
+            if self.adjacent && !self.steps.is_empty() && is_read && channels > 1 && stride != 1 {
                 let (name, found) = (format!("{name}: stride of its channels"), stride.to_string());
                 return Err(DeviceError::Value { name, found, wanted: "1".into() });
             }
