@@ -47,7 +47,9 @@ impl Device {
         match self {
             // SAFETY: the caller's promise.
             Device::Cuda(gpu) => Ok(Stream::Cuda(unsafe { gpu.foreign_stream(handle) })),
-            Device::Simulated(_) => Err(DeviceError::value("stream", "one of another library", "one of the device's own")),
+            Device::Simulated(_) => {
+                Err(DeviceError::value("stream", "one of another library", "one of the device's own"))
+            }
         }
     }
 }

@@ -30,8 +30,10 @@ const ALIGNMENT: usize = 256;
 /// `flash_ladder.attention` on a GPU.
 pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<Bound<'py, PyAny>> {
     let entry = call.device_rung()?;
-    let (name, owner) = call.out.map_or(("q", call.q), |out| ("out", out));
-    let torch = Torch::of(name, owner)?;
+    let torch = match call.out {
+        Some(out) => Torch::of("out", out, "a tensor of PyTorch")?,
+        None => Torch::of("q", call.q, "a tensor of PyTorch on a GPU, or one as out")?,
+    };
     torch.on_device(ordinal, || {
         let current = torch.current_stream(ordinal)?;
         // DLPack and CUDA call the default stream 1, PyTorch 0.
@@ -46,7 +48,11 @@ pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<B
         let rung = rung(entry, ordinal).map_err(failed)?;
         let plan = rung.plan(&Shape::from(&problem), problem.options()).map_err(refused)?;
         if !plan.sequences().is_empty() {
-            return Err(refuse("rung", format!("{:?}, which wants a table of sequences", entry.name), "one that does not"));
+            return Err(refuse(
+                "rung",
+                format!("{:?}, which wants a table of sequences", entry.name),
+                "one that does not",
+            ));
         }
         let out = call.out.map(|out| take("out", out)).transpose()?;
         let prepare = || Prepared::new(call, &torch, &tensors, &problem, &plan, out.as_ref());
@@ -91,7 +97,8 @@ impl<'py> Prepared<'py> {
         let scratch = if scratch > 0 { Some(torch.empty(&[scratch], &torch.dtype("uint8")?)?) } else { None };
         let workspace = scratch.as_ref().map_or(0, |(_, address)| *address);
         let lse_address = own_lse.as_ref().map_or(workspace + workspace_bytes as u64, |(_, address)| *address);
-        let optional = |tensor: &Option<Borrowed>, after| tensor.as_ref().map(|tensor| tensor.on_device(after)).transpose();
+        let optional =
+            |tensor: &Option<Borrowed>, after| tensor.as_ref().map(|tensor| tensor.on_device(after)).transpose();
         let tensors = cuda_fa2::Tensors {
             q: tensors.q.on_device(0)?,
             k: tensors.k.on_device(0)?,

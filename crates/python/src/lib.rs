@@ -139,7 +139,8 @@ impl<'py> Call<'_, 'py> {
     fn on_cpu(&self) -> PyResult<Bound<'py, PyAny>> {
         let name = self.rung.unwrap_or(ON_CPU);
         let Some(rung) = registry::attention(name, Settings::default()) else {
-            let found = registry::device_rung(name).map_or_else(|| format!("{name:?}"), |_| elsewhere(name, "on a GPU"));
+            let found =
+                registry::device_rung(name).map_or_else(|| format!("{name:?}"), |_| elsewhere(name, "on a GPU"));
             let names: Vec<_> = RUNGS.iter().map(|rung| rung.name).collect();
             return Err(refuse("rung", found, format!("one of {} or {ORACLE}", names.join(", "))));
         };

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Device type and flags are PyTorch's own; so are the memory of results and its streams.
+/// PyTorch, for tensors on one of its GPUs.
 pub(crate) struct Torch<'py> {
     torch: Bound<'py, PyModule>,
     cuda: Bound<'py, PyAny>,
@@ -16,7 +16,7 @@ pub(crate) struct Torch<'py> {
 
 impl<'py> Torch<'py> {
     /// The PyTorch of `owner`, which must be a tensor of it: JAX, for one, has no memory that others may write to.
-    pub(crate) fn of(name: &'static str, owner: &Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(name: &'static str, owner: &Bound<'py, PyAny>, wanted: &str) -> PyResult<Self> {
         let py = owner.py();
         let loaded = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
         let loaded = loaded.cast_into::<PyDict>()?.get_item(intern!(py, "torch"))?;
@@ -27,7 +27,7 @@ impl<'py> Torch<'py> {
                 let (cuda, device) = (torch.getattr(intern!(py, "cuda"))?, owner.getattr(intern!(py, "device"))?);
                 Ok(Torch { torch, cuda, tensor, device })
             }
-            _ => Err(refuse(name, owner.get_type(), "a tensor of PyTorch, or out to be one, on a GPU")),
+            _ => Err(refuse(name, owner.get_type(), wanted)),
         }
     }
 
@@ -59,8 +59,7 @@ impl<'py> Torch<'py> {
         within(&self.cuda.call_method1("stream", (stream,))?, work)
     }
 
-    /// Memory of the caching allocator, whose address is a multiple of 512: a tensor of that shape and type, by name or as
-    /// another has it.
+    /// A tensor of that shape and type in memory of the caching allocator, and its address, a multiple of 512.
     pub(crate) fn empty(&self, shape: &[usize], dtype: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, u64)> {
         let py = self.torch.py();
         let words = PyDict::new(py);
