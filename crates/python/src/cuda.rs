@@ -11,7 +11,7 @@
 //! **Contexts.** PyTorch and the rungs share each GPU's primary context. What was the thread's current one is so afterwards.
 
 use crate::dlpack::Device as Place;
-use crate::import::{Borrowed, refuse};
+use crate::import::{Borrowed, UNSYNCHRONISED, refuse};
 use crate::torch::Torch;
 use crate::{Call, Tensors, refused};
 use attention::Problem;
@@ -41,11 +41,11 @@ pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<B
         let place = Place::of_cuda(ordinal);
         let take = |name, object: &Bound<'py, PyAny>| {
             let ordered = stream == current && torch.owns(object)?;
-            Borrowed::take(name, object, place, Some(if ordered { -1 } else { stream.max(1) as i64 }))
+            Borrowed::take(name, object, place, Some(if ordered { UNSYNCHRONISED } else { stream.max(1) as i64 }))
         };
         let tensors = call.borrow(take)?;
         let problem = tensors.problem(call)?;
-        let rung = rung(entry, ordinal).map_err(failed)?;
+        let rung = rung(entry, ordinal, stream).map_err(failed)?;
         let plan = rung.plan(&Shape::from(&problem), problem.options()).map_err(refused)?;
         if !plan.sequences().is_empty() {
             return Err(refuse(
@@ -145,7 +145,7 @@ fn launch(rung: &CudaRung, plan: &Plan, tensors: &cuda_fa2::Tensors, stream: u64
 }
 
 /// The rung on a GPU, made when it is first asked for and kept as long as the process lives, with the kernels that it loads.
-fn rung(entry: &'static DeviceRung, ordinal: usize) -> Result<Arc<CudaRung>, DeviceError> {
+fn rung(entry: &'static DeviceRung, ordinal: usize, stream: u64) -> Result<Arc<CudaRung>, DeviceError> {
     type Kept = (Device, HashMap<&'static str, Arc<CudaRung>>);
     static GPUS: Mutex<Option<HashMap<usize, Kept>>> = Mutex::new(None);
     let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,6 +155,14 @@ fn rung(entry: &'static DeviceRung, ordinal: usize) -> Result<Arc<CudaRung>, Dev
     }
     keeping_context(|| {
         let device = gpus.get(&ordinal).map_or_else(|| Device::cuda(ordinal), |(device, _)| Ok(device.clone()))?;
+        // SAFETY: as in `launch`.
+        if unsafe { device.foreign_stream(stream) }?.is_captured()? {
+            return Err(DeviceError::Value {
+                name: "stream".into(),
+                found: format!("one that is captured, and {} not loaded", entry.name),
+                wanted: "a call like it before the capture".into(),
+            });
+        }
         let rung = Arc::new(entry.build(&device)?);
         gpus.entry(ordinal).or_insert((device, HashMap::new())).1.insert(entry.name, rung.clone());
         Ok(rung)

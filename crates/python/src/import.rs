@@ -1,6 +1,7 @@
 //! Tensors of other libraries, borrowed for one call.
 
 use crate::dlpack::{self, Device, Float, Legacy, Managed, VERSION, Versioned};
+use crate::exchange::Exchange;
 use attention::TensorView;
 use cuda_fa2::DeviceTensor;
 use half::{bf16, f16};
@@ -13,6 +14,9 @@ use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::slice;
+
+/// What DLPack has a consumer say for whom the producer need not synchronise.
+pub(crate) const UNSYNCHRONISED: i64 = -1;
 
 /// A tensor taken out of its capsule. Its owner keeps it alive and in place until this is dropped.
 pub(crate) struct Borrowed {
@@ -44,6 +48,12 @@ impl Borrowed {
     }
 
     fn from_capsule(name: &'static str, object: &Bound<'_, PyAny>, stream: Option<i64>) -> PyResult<Self> {
+        if stream == Some(UNSYNCHRONISED)
+            && !records_gradient(object)
+            && let Some(managed) = Exchange::of(object).and_then(|exchange| exchange.managed())
+        {
+            return Borrowed::own(name, managed);
+        }
         let capsule = capsule(object, stream).map_err(|error| explain(name, object, error))?;
         let Ok(capsule) = capsule.cast::<PyCapsule>() else {
             return Err(refuse(name, format!("a {} from __dlpack__", capsule.get_type()), "a capsule"));
@@ -63,8 +73,15 @@ impl Borrowed {
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
-        // SAFETY: a capsule of this name holds a managed tensor of this form, alive until its deleter is called.
-        let held = unsafe { managed.cast::<M>().as_ref() };
+        // A capsule of this name holds a managed tensor of this form.
+        Borrowed::own(name, managed.cast::<M>())
+    }
+
+    /// A managed tensor that has been handed over, valid until its deleter is called.
+    fn own<M: Managed>(name: &'static str, managed: NonNull<M>) -> PyResult<Self> {
+        // SAFETY: nobody but us calls its deleter.
+        let held = unsafe { managed.as_ref() };
+        let managed = managed.cast();
         match held.tensor() {
             Ok(tensor) => {
                 let (read_only, tensor) = (held.is_read_only(), tensor.into());
@@ -248,8 +265,17 @@ unsafe fn delete<M: Managed>(managed: NonNull<c_void>) {
     }
 }
 
+/// Whether what is done with a tensor should be recorded, for which libraries refuse to hand it out.
+fn records_gradient(object: &Bound<'_, PyAny>) -> bool {
+    let flag = object.getattr_opt(intern!(object.py(), "requires_grad"));
+    flag.is_ok_and(|flag| flag.is_some_and(|flag| flag.is_truthy().unwrap_or(true)))
+}
+
 /// Where an array lies, if it says so.
 pub(crate) fn device_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    if let Some(device) = Exchange::of(object).and_then(|exchange| exchange.device()) {
+        return Ok(Some(device));
+    }
     let Some(ask) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
     let (kind, id) = ask.call0()?.extract()?;
     Ok(Some(Device { kind, id }))

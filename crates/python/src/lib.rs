@@ -1,13 +1,14 @@
 //! The rungs for Python. Tensors come and go over DLPack, so NumPy, PyTorch and JAX arrays are read where they lie, and
 //! results are theirs without a copy.
 //!
-//! `dlpack.rs` is the layout of DLPack in memory, `import.rs` borrows tensors, `export.rs` gives results away. What is unsafe
-//! is in these three; the sum of their contracts is DLPack's: a producer keeps its tensor alive and in place until the
+//! `dlpack.rs` is the layout of DLPack in memory, `import.rs` borrows tensors, by `exchange.rs` where it is for free,
+//! `export.rs` gives results away. What is unsafe is in these four; the sum of their contracts is DLPack's: a producer keeps its tensor alive and in place until the
 //! deleter is called, once. And it is in `cuda.rs`, which launches kernels on tensors in a GPU's memory; `torch.rs` asks
 //! PyTorch for the stream and for memory.
 
 mod cuda;
 mod dlpack;
+mod exchange;
 mod export;
 mod import;
 mod torch;
