@@ -52,7 +52,8 @@ impl Borrowed {
             && !records_gradient(object)
             && let Some(managed) = Exchange::of(object).and_then(|exchange| exchange.managed())
         {
-            return Borrowed::own(name, managed);
+            // SAFETY: it was handed over.
+            return unsafe { Borrowed::own(name, managed) };
         }
         let capsule = capsule(object, stream).map_err(|error| explain(name, object, error))?;
         let Ok(capsule) = capsule.cast::<PyCapsule>() else {
@@ -73,13 +74,16 @@ impl Borrowed {
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
-        // A capsule of this name holds a managed tensor of this form.
-        Borrowed::own(name, managed.cast::<M>())
+        // SAFETY: a capsule of this name holds a managed tensor of this form.
+        unsafe { Borrowed::own(name, managed.cast::<M>()) }
     }
 
-    /// A managed tensor that has been handed over, valid until its deleter is called.
-    fn own<M: Managed>(name: &'static str, managed: NonNull<M>) -> PyResult<Self> {
-        // SAFETY: nobody but us calls its deleter.
+    /// Checks the version of a managed tensor.
+    ///
+    /// # Safety
+    /// It is alive until its deleter is called, and that is for us to do.
+    unsafe fn own<M: Managed>(name: &'static str, managed: NonNull<M>) -> PyResult<Self> {
+        // SAFETY: the caller's promise.
         let held = unsafe { managed.as_ref() };
         let managed = managed.cast();
         match held.tensor() {
