@@ -1,37 +1,33 @@
-"""The rungs against the attention of other CPU libraries, measured in turn in one run.
+"""The rungs against the attention of other libraries, measured in turn in one run.
 
     python bench_peers.py            # everything; about an hour, on a machine with nothing else to do
     python bench_peers.py --quick    # 512 tokens, short turns, to see that it works
     python bench_peers.py --n 2048 --d 128 --dtypes BF16 --threads 2 --output one.json
+    python bench_peers.py --device cuda         # on a GPU; with --help, what there is to choose there
 
-Each contestant is a process of its own, since thread pools are fixed when a process starts; they share the memory of
-q, k and v, and where one wants another layout or type of tensor, it makes it before the clock runs. They take turns,
-and one that waits is stopped (SIGSTOP), so that its pool cannot spin. Before the clock runs, rows of every result are
-judged by the project's error rule. The output is a file of results, for `cargo run --release -- compare`. Needs
-Linux.
+On the CPU each contestant is a process of its own, since thread pools are fixed when a process starts; they share the
+memory of q, k and v, and where one wants another layout or type of tensor, it makes it before the clock runs. They
+take turns, and one that waits is stopped (SIGSTOP), so that its pool cannot spin. Before the clock runs, rows of every
+result are judged by the project's error rule. The output is a file of results, for `cargo run --release -- compare`.
+Needs Linux. How it is done on a GPU stands in bench_peers_cuda.py.
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from bench_results import DTYPES, ROOT, Case, row, write
 from reference import truth
 
-ROOT = Path(__file__).resolve().parents[2]
-DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 TURNS = 5
 PAUSE = 0.02
 METHOD = (
@@ -41,54 +37,6 @@ METHOD = (
     "ms each; rungs are called from Python on PyTorch tensors; 2(d + d_v) FLOPs for each visible query-key pair; GB/s "
     "of a decoding step counts q, k, v, o and lse once"
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """One shape, in the words of a file of results."""
-
-    dtype: str
-    head_dim: int
-    mask: str
-    heads: int
-    kv_heads: int
-    q_len: int
-    kv_len: int
-    batch: int = 1
-
-    def __str__(self):
-        heads = f"{self.heads}/{self.kv_heads}" if self.decode else f"{self.heads}"
-        return f"{self.dtype} d {self.head_dim} {self.mask} heads {heads} q {self.q_len} kv {self.kv_len}"
-
-    @property
-    def decode(self):
-        return self.q_len == 1
-
-    @property
-    def causal(self):
-        return self.mask == "causal"
-
-    def flops(self):
-        """2(d + d_v) for each visible query-key pair."""
-        n = self.q_len
-        pairs = n * (n + 1) / 2 if self.causal else n * self.kv_len
-        return 4 * self.head_dim * self.heads * pairs
-
-    def bytes(self):
-        """q, k, v, o and lse once."""
-        rows = self.heads * self.q_len
-        elements = 2 * self.head_dim * (rows + self.kv_heads * self.kv_len)
-        return elements * DTYPES[self.dtype].itemsize + 4 * rows
-
-    def tensors(self, memory):
-        """q, k and v in `memory`, one behind the other."""
-        tensors, start = [], 0
-        for heads, length in [(self.heads, self.q_len), (self.kv_heads, self.kv_len), (self.kv_heads, self.kv_len)]:
-            size = heads * length * self.head_dim * DTYPES[self.dtype].itemsize
-            part = memory[start : start + size].view(DTYPES[self.dtype])
-            tensors.append(part.view(1, heads, length, self.head_dim))
-            start += size
-        return tensors
 
 
 def cases(args):
@@ -321,47 +269,31 @@ def measure(case, contestants, rungs, memory, budget, notes):
     return {name: times(turns) for name, turns in turns.items()}
 
 
-def row(who, case, threads, ms, ms_burst):
-    digits = lambda x: float(f"{x:.4e}")
-    row = {"who": who, **asdict(case), "threads": threads, "ms": digits(ms), "ms_burst": digits(ms_burst)}
-    row |= {"tflops": digits(case.flops() / ms / 1e9), "tflops_burst": digits(case.flops() / ms_burst / 1e9)}
-    return row | ({"gbps": digits(case.bytes() / ms / 1e6)} if case.decode else {})
-
-
-def write(path, rows, budget):
+def machine():
     models = (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    cpu = next(models, ": unknown")
-    describe = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
-    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
-    head = {
-        "machine": {
-            "cpu": cpu.split(":")[1].strip(),
-            "threads": os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        },
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **({"commit": commit} if commit else {}),
-        "method": METHOD.format(
-            peers=", ".join(f"{package} {version(package)}" for package in PACKAGES),
-            budget=1e3 * budget,
-            turns=TURNS,
-            pause=1e3 * PAUSE,
-        ),
+    return {
+        "cpu": next(models, ": unknown").split(":")[1].strip(),
+        "threads": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
     }
-    lines = ",\n    ".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    text = json.dumps(head, indent=2).removesuffix("\n}") + f',\n  "rows": [\n    {lines}\n  ]\n}}\n'
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    part.replace(path)
+
+
+def method(budget):
+    peers = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    return METHOD.format(peers=peers, budget=1e3 * budget, turns=TURNS, pause=1e3 * PAUSE)
 
 
 def main():
+    if any(word.startswith("--device") for word in sys.argv):
+        import bench_peers_cuda
+
+        return bench_peers_cuda.main()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one length, short turns; writes nothing without --output")
     parser.add_argument("--rungs", nargs="+", default=["fa2-simd"])
     parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--dtypes", nargs="+", default=[*DTYPES], choices=[*DTYPES])
+    parser.add_argument("--dtypes", nargs="+", default=["F32", "BF16"], choices=["F32", "BF16"])
     parser.add_argument("--d", nargs="+", type=int, default=[64, 128])
     parser.add_argument("--n", nargs="+", type=int, help="default: 512 to 8192")
     parser.add_argument("--masks", nargs="+", default=["full", "causal"], choices=["full", "causal"])
@@ -387,7 +319,7 @@ def compete(args, chosen, path, budget, output):
         try:
             for case in chosen:
                 times = measure(case, contestants, args.rungs, memory, budget, notes)
-                rows += [row(name, case, threads, *ms) for name, ms in times.items()]
+                rows += [row(name, case, *ms, threads=threads) for name, ms in times.items()]
                 fastest = min((ms for name, (ms, _) in times.items() if name in args.peers), default=math.nan)
                 line = f"{case} {threads} threads:" + "".join(
                     f"  {name} {ms:.4g}/{best:.4g}" for name, (ms, best) in times.items()
@@ -398,7 +330,7 @@ def compete(args, chosen, path, budget, output):
                     line += f"  {name} {ratio:.3f}x"
                 print(line, flush=True)
                 if output:
-                    write(output, rows, budget)
+                    write(output, machine(), method(budget), rows)
         finally:
             for contestant in contestants:
                 contestant.end()

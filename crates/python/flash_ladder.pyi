@@ -10,8 +10,8 @@ class SupportsDLPack(Protocol):
 
 _Array = TypeVar("_Array", bound=SupportsDLPack)
 
-def rungs() -> list[str]:
-    """The names of the rungs, from the lowest up."""
+def rungs(device: Literal["cpu", "cuda"] = "cpu") -> list[str]:
+    """The names of the rungs for arrays on that device, from the lowest up."""
 
 # Results are arrays of q's library. Where it has no from_dlpack, they are a SupportsDLPack for one that has.
 @overload
@@ -27,8 +27,10 @@ def attention(
     sinks: SupportsDLPack | None = None,
     alibi_slopes: SupportsDLPack | None = None,
     bias: SupportsDLPack | None = None,
-    rung: str = "fa2-simd",
+    rung: str | None = None,
     return_lse: Literal[False] = False,
+    out: _Array | None = None,
+    stream: int | None = None,
 ) -> _Array: ...
 @overload
 def attention(
@@ -43,6 +45,8 @@ def attention(
     sinks: SupportsDLPack | None = None,
     alibi_slopes: SupportsDLPack | None = None,
     bias: SupportsDLPack | None = None,
-    rung: str = "fa2-simd",
+    rung: str | None = None,
     return_lse: Literal[True],
+    out: _Array | None = None,
+    stream: int | None = None,
 ) -> tuple[_Array, _Array]: ...

@@ -60,7 +60,8 @@ def truth(
     dtype, (q_len, d), kv_len = q.dtype, q.shape[2:], k.shape[2]
     group = q.shape[1] // k.shape[1]
     k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))
-    rows = torch.arange(q_len) if rows is None else torch.as_tensor(rows)
+    device = q.device
+    rows = torch.arange(q_len, device=device) if rows is None else torch.as_tensor(rows, device=device)
     scale = d**-0.5 if scale is None else scale
     q = q.double()[:, :, rows]
 
@@ -68,7 +69,7 @@ def truth(
     reach = abs(scale) * (q.abs() @ k.abs().mT)
     if softcap:
         s = softcap * (s / softcap).tanh()
-    distance = rows[:, None] + kv_len - q_len - torch.arange(kv_len)
+    distance = rows[:, None] + kv_len - q_len - torch.arange(kv_len, device=device)
     if alibi_slopes is not None:
         slopes = alibi_slopes.double()[..., None, None]
         s = s - slopes * distance.abs()

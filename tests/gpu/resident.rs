@@ -52,6 +52,10 @@ pub(crate) fn a_captured_graph_gives_the_same_bits(device: &Device) -> Result<()
         let plan = attention.plan(&Shape::from(&problem), problem.options())?;
         let uploaded = Uploaded::new(device, &problem, &plan)?;
         let launch = |stream: &device::Stream| launch(&attention, &plan, &uploaded, stream);
+        let early = attention.stream().capture(launch).unwrap_err().to_string();
+        if !early.starts_with("stream: found one that is captured, and ") {
+            return Err(format!("{}: a capture loads kernels: {early}", rung.name).into());
+        }
         launch(attention.stream())?;
         let direct = results(&uploaded)?;
         uploaded.clear()?;

@@ -132,8 +132,8 @@ impl CudaRung {
     /// Puts a planned call into a stream of the device. It can be captured once it has run before.
     ///
     /// # Errors
-    /// A kernel does not compile; the channels of a row do not lie one behind the other, and the rung wants that; the driver
-    /// fails.
+    /// A kernel does not compile; it is first needed in a capture; the channels of a row do not lie one behind the other, and
+    /// the rung wants that; the driver fails.
     ///
     /// # Safety
     /// The tensors are those of the shape that was planned, with the options that were planned, and lie in live memory of this
@@ -142,7 +142,7 @@ impl CudaRung {
     pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
         let problem = plan.with(tensors);
         for step in plan.steps_on(tensors)? {
-            let kernel = self.kernel(step.variant, step.kernel)?;
+            let kernel = self.kernel(step.variant, step.kernel, stream)?;
             let extra = step.extra.at(tensors.workspace);
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {
@@ -168,10 +168,12 @@ impl CudaRung {
         uploaded.download(problem, &mut out.heads(problem)?).map_err(|error| self.failed(error))
     }
 
-    fn kernel(&self, variant: &'static Variant, name: &'static str) -> Result<Kernel, DeviceError> {
+    fn kernel(&self, variant: &'static Variant, name: &'static str, stream: &Stream) -> Result<Kernel, DeviceError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match kernels.entry([variant.file, variant.name, name]) {
             Entry::Occupied(kernel) => kernel.get().clone(),
+            // Loading it would spoil the capture.
+            Entry::Vacant(_) if stream.is_captured()? => return Err(not_loaded(name)),
             Entry::Vacant(place) => place.insert(self.device.compile(variant)?.kernel(name)?).clone(),
         })
     }
@@ -210,6 +212,15 @@ impl Attention for CudaRung {
         unsafe { self.launch(&plan, uploaded.tensors(), &self.stream) }.map_err(|error| self.failed(error))?;
         self.stream.synchronize().map_err(|error| self.failed(error))?;
         self.download(&uploaded, problem, out)
+    }
+}
+
+/// The error of a capture that needs a kernel which has not been launched before.
+fn not_loaded(kernel: &str) -> DeviceError {
+    DeviceError::Value {
+        name: "stream".into(),
+        found: format!("one that is captured, and {kernel} not loaded"),
+        wanted: "a call like it before the capture".into(),
     }
 }
 

@@ -46,6 +46,18 @@ pub(crate) fn list() -> Result<Vec<(String, Attributes)>, DeviceError> {
     (0..count()?).map(|ordinal| describe(get(ordinal)?)).collect()
 }
 
+/// Does `work`, and leaves the calling thread's current context as it was. See [`keeping_context`](crate::keeping_context).
+pub(crate) fn keeping_context<T, E: From<DeviceError>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    driver::driver()?;
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the driver writes one handle, or null.
+    unsafe { call!(cuCtxGetCurrent(&mut context)) }?;
+    let done = work();
+    // SAFETY: the context was current, so it is live; null is none.
+    let restored = unsafe { call!(cuCtxSetCurrent(context)) };
+    done.and_then(|done| restored.map(|()| done).map_err(E::from))
+}
+
 /// A device with its primary context. A clone is the same device.
 #[derive(Clone, Debug)]
 pub struct Gpu(Arc<Context>);

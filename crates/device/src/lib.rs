@@ -99,6 +99,15 @@ pub fn cuda_attributes() -> Result<Vec<(String, Attributes)>, DeviceError> {
     cuda::list()
 }
 
+/// Does `work`, and leaves the calling thread's current context as it was, for the sake of other libraries on that thread:
+/// otherwise every call on a GPU makes that GPU's context the current one.
+///
+/// # Errors
+/// Those of `work`; there is no driver; it fails.
+pub fn keeping_context<T, E: From<DeviceError>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    cuda::keeping_context(work)
+}
+
 impl Device {
     /// The device of that number, as CUDA counts them from 0.
     ///

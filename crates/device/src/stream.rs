@@ -1,6 +1,9 @@
 //! Streams, events on them, and work recorded once and launched many times.
 
-use crate::{DeviceError, cuda, simulated};
+// Nobody can check another library's handle.
+#![allow(unsafe_code)]
+
+use crate::{Device, DeviceError, cuda, simulated};
 
 /// A queue of work: what is put into one runs in order, what is put into several may run at once. Dropped, it still finishes
 /// what it was given. One of a simulated device does its work at once, when it is put in.
@@ -30,6 +33,27 @@ pub enum Graph {
     Simulated(simulated::Graph),
 }
 
+impl Device {
+    /// A stream that another library has made on this device, by its handle: a `CUstream`, which is a `cudaStream_t`; 0 is the
+    /// default stream. Dropped, it leaves the stream to its owner.
+    ///
+    /// # Errors
+    /// A simulated device has streams of its own alone.
+    ///
+    /// # Safety
+    /// The handle is that of a stream in this device's primary context, which is not destroyed before what is returned here is
+    /// dropped. No other thread begins or ends a capture of it while it is given work here.
+    pub unsafe fn foreign_stream(&self, handle: u64) -> Result<Stream, DeviceError> {
+        match self {
+            // SAFETY: the caller's promise.
+            Device::Cuda(gpu) => Ok(Stream::Cuda(unsafe { gpu.foreign_stream(handle) })),
+            Device::Simulated(_) => {
+                Err(DeviceError::value("stream", "one of another library", "one of the device's own"))
+            }
+        }
+    }
+}
+
 impl Stream {
     /// Waits until all that it was given is done.
     ///
@@ -39,6 +63,17 @@ impl Stream {
         match self {
             Stream::Cuda(stream) => stream.synchronize(),
             Stream::Simulated(stream) => stream.synchronize(),
+        }
+    }
+
+    /// Whether what it is given is [captured](Stream::capture), by whatever library.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn is_captured(&self) -> Result<bool, DeviceError> {
+        match self {
+            Stream::Cuda(stream) => stream.is_captured(),
+            Stream::Simulated(stream) => Ok(stream.is_captured()),
         }
     }
 

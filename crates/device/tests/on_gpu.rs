@@ -25,6 +25,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a_graph_does_what_was_recorded_whenever_it_is_launched", graphs),
     ("a_capture_that_fails_leaves_the_stream_as_it_was", failed_captures),
     ("threads_share_a_device_and_a_kernel", threads),
+    ("a_stream_of_another_library_is_used_and_left_to_it", foreign_streams),
 ];
 
 /// Tests of what a GPU alone has.
@@ -188,9 +189,11 @@ fn events(device: &Device) -> Result<(), DeviceError> {
 fn graphs(device: &Device) -> Result<(), DeviceError> {
     let (kernel, x, stream) = (probe(device, "slow_add")?, device.upload(&[0u32])?, device.stream()?);
     let graph = stream.capture(|stream| {
+        assert!(stream.is_captured()?);
         add(&kernel, stream, &x)?;
         add(&kernel, stream, &x)
     })?;
+    assert!(!stream.is_captured()?);
     assert_eq!(x.to_vec::<u32>()?, [0], "a capture does nothing");
     for _ in 0..3 {
         graph.launch(&stream)?;
@@ -201,6 +204,25 @@ fn graphs(device: &Device) -> Result<(), DeviceError> {
     assert_eq!(within, "stream: found one that is captured, wanted one that does its work");
     graph.launch(&stream)?;
     assert_eq!(x.to_vec::<u32>()?, [8]);
+    Ok(())
+}
+
+fn foreign_streams(device: &Device) -> Result<(), DeviceError> {
+    // The default stream is nobody's to destroy.
+    // SAFETY: it is there as long as the device is.
+    let foreign = || unsafe { device.foreign_stream(0) };
+    if let Device::Simulated(_) = device {
+        let refused = foreign().unwrap_err().to_string();
+        assert_eq!(refused, "stream: found one of another library, wanted one of the device's own");
+        return Ok(());
+    }
+    let (kernel, x) = (probe(device, "slow_add")?, device.upload(&[0u32])?);
+    for _ in 0..2 {
+        let stream = foreign()?;
+        assert!(!stream.is_captured()?);
+        add(&kernel, &stream, &x)?;
+    }
+    assert_eq!(x.to_vec::<u32>()?, [2]);
     Ok(())
 }
 

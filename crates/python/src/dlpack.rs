@@ -4,8 +4,14 @@ use half::{bf16, f16};
 use std::ffi::{CStr, c_void};
 use std::fmt;
 
-/// Device type of main memory.
-pub(crate) const CPU: i32 = 1;
+/// Main memory.
+pub(crate) const CPU: Device = Device { kind: 1, id: 0 };
+
+/// Device type of a GPU's memory.
+const CUDA: i32 = 2;
+
+/// Flag of a tensor that may not be written to.
+const READ_ONLY: u64 = 1;
 
 /// The version spoken here. Minor versions only add; a capsule of another major version must not be read.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 0 };
@@ -16,6 +22,18 @@ pub(crate) const VERSION: Version = Version { major: 1, minor: 0 };
 pub(crate) struct Device {
     pub(crate) kind: i32,
     pub(crate) id: i32,
+}
+
+impl Device {
+    /// A GPU.
+    pub(crate) fn of_cuda(ordinal: usize) -> Self {
+        Device { kind: CUDA, id: ordinal as i32 }
+    }
+
+    /// The number of a GPU as CUDA counts them, if it is one.
+    pub(crate) fn cuda(self) -> Option<usize> {
+        usize::try_from(self.id).ok().filter(|_| self.kind == CUDA)
+    }
 }
 
 /// What a tensor holds.
@@ -80,6 +98,8 @@ pub(crate) trait Managed: Sized + 'static {
     /// The tensor, or the foreign version whose tensor must not be read.
     fn tensor(&self) -> Result<&Tensor, Version>;
     fn deleter(&self) -> Deleter<Self>;
+    /// Whether the tensor may not be written to.
+    fn is_read_only(&self) -> bool;
 }
 
 impl Managed for Legacy {
@@ -94,6 +114,9 @@ impl Managed for Legacy {
     }
     fn deleter(&self) -> Deleter<Self> {
         self.deleter
+    }
+    fn is_read_only(&self) -> bool {
+        false
     }
 }
 
@@ -110,11 +133,15 @@ impl Managed for Versioned {
     fn deleter(&self) -> Deleter<Self> {
         self.deleter
     }
+    fn is_read_only(&self) -> bool {
+        self.flags & READ_ONLY != 0
+    }
 }
 
 /// An element type that the rungs know, and DLPack's code of it.
 pub(crate) trait Float: Clone + Default + Send + 'static {
     const TYPE: DataType;
+    const ZERO: &'static Self;
 }
 
 const fn data_type(code: u8, bits: u8) -> DataType {
@@ -123,15 +150,36 @@ const fn data_type(code: u8, bits: u8) -> DataType {
 
 impl Float for f32 {
     const TYPE: DataType = data_type(2, 32);
+    const ZERO: &'static Self = &0.0;
 }
 impl Float for f64 {
     const TYPE: DataType = data_type(2, 64);
+    const ZERO: &'static Self = &0.0;
 }
 impl Float for f16 {
     const TYPE: DataType = data_type(2, 16);
+    const ZERO: &'static Self = &f16::ZERO;
 }
 impl Float for bf16 {
     const TYPE: DataType = data_type(4, 16);
+    const ZERO: &'static Self = &bf16::ZERO;
+}
+
+impl DataType {
+    /// Bytes of an element.
+    pub(crate) fn size(self) -> usize {
+        usize::from(self.bits) * usize::from(self.lanes) / 8
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            CPU => f.write_str("the CPU"),
+            Device { kind: CUDA, id } => write!(f, "CUDA device {id}"),
+            Device { kind, .. } => write!(f, "device type {kind}"),
+        }
+    }
 }
 
 /// As array libraries name it: `int64`, `bfloat16`.

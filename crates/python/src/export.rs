@@ -1,6 +1,6 @@
 //! Results, in memory that other libraries take over.
 
-use crate::dlpack::{self, CPU, DataType, Deleter, Device, Float, Legacy, Managed, Versioned};
+use crate::dlpack::{self, CPU, DataType, Deleter, Float, Legacy, Managed, Versioned};
 use attention::{AttentionError, filled};
 use ndarray::{ArrayD, ArrayViewMut, ArrayViewMutD};
 use pyo3::exceptions::PyBufferError;
@@ -78,9 +78,10 @@ impl Export {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = (stream, copy);
-        if let Some((kind, _)) = dl_device.filter(|&(kind, _)| kind != CPU) {
+        if let Some((kind, _)) = dl_device.filter(|&(kind, _)| kind != CPU.kind) {
             return Err(PyBufferError::new_err(format!(
-                "dl_device: found device type {kind}, wanted the CPU's, {CPU}"
+                "dl_device: found device type {kind}, wanted the CPU's, {}",
+                CPU.kind
             )));
         }
         let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -93,7 +94,7 @@ impl Export {
 
     /// The CPU.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (CPU, 0)
+        (CPU.kind, CPU.id)
     }
 }
 
@@ -108,7 +109,7 @@ fn capsule<M: Managed>(py: Python<'_>, mut parts: Parts) -> PyResult<Bound<'_, P
     // The lists stay where they are when `parts` moves.
     let tensor = dlpack::Tensor {
         data: parts.data,
-        device: Device { kind: CPU, id: 0 },
+        device: CPU,
         ndim: parts.shape.len() as i32,
         dtype: parts.dtype,
         shape: parts.shape.as_mut_ptr(),

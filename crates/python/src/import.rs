@@ -1,30 +1,61 @@
 //! Tensors of other libraries, borrowed for one call.
 
-use crate::dlpack::{self, CPU, Float, Legacy, Managed, VERSION, Versioned};
+use crate::dlpack::{self, Device, Float, Legacy, Managed, VERSION, Versioned};
+use crate::exchange::Exchange;
 use attention::TensorView;
+use cuda_fa2::DeviceTensor;
 use half::{bf16, f16};
 use ndarray::{ArrayView, ArrayViewD, Axis, Dimension, IxDyn, ShapeBuilder};
 use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyValueError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::slice;
 
+/// What DLPack has a consumer say for whom the producer need not synchronise.
+pub(crate) const UNSYNCHRONISED: i64 = -1;
+
 /// A tensor taken out of its capsule. Its owner keeps it alive and in place until this is dropped.
 pub(crate) struct Borrowed {
     /// The argument it was given as.
     name: &'static str,
+    read_only: bool,
     tensor: NonNull<dlpack::Tensor>,
     managed: NonNull<c_void>,
     delete: unsafe fn(NonNull<c_void>),
 }
 
 impl Borrowed {
-    /// Asks `object` for its tensor. Nothing is copied.
-    pub(crate) fn take(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let capsule = capsule(object).map_err(|error| explain(name, object, error))?;
+    /// Asks `object` for its tensor, which must lie on `device`. Nothing is copied. `stream` is what DLPack has the consumer
+    /// say about its stream, on a GPU.
+    pub(crate) fn take(
+        name: &'static str,
+        object: &Bound<'_, PyAny>,
+        device: Device,
+        stream: Option<i64>,
+    ) -> PyResult<Self> {
+        let taken = Borrowed::from_capsule(name, object, stream);
+        // Whose tensor is elsewhere may not understand the stream.
+        let found = match &taken {
+            Ok(borrowed) => borrowed.tensor().device,
+            Err(_) => device_of(object).ok().flatten().unwrap_or(device),
+        };
+        let same = if device.cuda().is_some() { found == device } else { found.kind == device.kind };
+        if same { taken } else { Err(refuse(name, format!("a tensor on {found}"), format!("one on {device}"))) }
+    }
+
+    fn from_capsule(name: &'static str, object: &Bound<'_, PyAny>, stream: Option<i64>) -> PyResult<Self> {
+        if stream == Some(UNSYNCHRONISED)
+            && !records_gradient(object)
+            && let Some(managed) = Exchange::of(object).and_then(|exchange| exchange.managed())
+        {
+            // SAFETY: it was handed over.
+            return unsafe { Borrowed::own(name, managed) };
+        }
+        let capsule = capsule(object, stream).map_err(|error| explain(name, object, error))?;
         let Ok(capsule) = capsule.cast::<PyCapsule>() else {
             return Err(refuse(name, format!("a {} from __dlpack__", capsule.get_type()), "a capsule"));
         };
@@ -43,9 +74,23 @@ impl Borrowed {
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
-        // SAFETY: a capsule of this name holds a managed tensor of this form, alive until its deleter is called.
-        match unsafe { managed.cast::<M>().as_ref() }.tensor() {
-            Ok(tensor) => Ok(Borrowed { name, tensor: tensor.into(), managed, delete: delete::<M> }),
+        // SAFETY: a capsule of this name holds a managed tensor of this form.
+        unsafe { Borrowed::own(name, managed.cast::<M>()) }
+    }
+
+    /// Checks the version of a managed tensor.
+    ///
+    /// # Safety
+    /// It is alive until its deleter is called, and that is for us to do.
+    unsafe fn own<M: Managed>(name: &'static str, managed: NonNull<M>) -> PyResult<Self> {
+        // SAFETY: the caller's promise.
+        let held = unsafe { managed.as_ref() };
+        let managed = managed.cast();
+        match held.tensor() {
+            Ok(tensor) => {
+                let (read_only, tensor) = (held.is_read_only(), tensor.into());
+                Ok(Borrowed { name, read_only, tensor, managed, delete: delete::<M> })
+            }
             Err(version) => {
                 // SAFETY: we own it and have kept no reference into it.
                 unsafe { delete::<M>(managed) };
@@ -55,7 +100,8 @@ impl Borrowed {
         }
     }
 
-    /// Its elements where they lie, checked.
+    /// Its elements where they lie, checked. Those on a GPU are out of reach: one zero stands for all of them, so that types and
+    /// lengths can be checked like any other's.
     pub(crate) fn view(&self) -> PyResult<TensorView<'_>> {
         let dtype = self.tensor().dtype;
         Ok(match dtype {
@@ -79,6 +125,52 @@ impl Borrowed {
         array.into_dimensionality().map_err(|_| refuse(self.name, format!("{rank} dimensions"), wanted()))
     }
 
+    /// Where it lies on its GPU, with the last of its axes at the last of four but `after`.
+    pub(crate) fn on_device(&self, after: usize) -> PyResult<DeviceTensor> {
+        let tensor = self.tensor();
+        let size = tensor.dtype.size();
+        let Layout { lengths, strides } = self.layout(size)?;
+        let address = tensor.data.addr() as u64 + tensor.byte_offset;
+        if !lengths.contains(&0) && (tensor.data.is_null() || !address.is_multiple_of(size as u64)) {
+            return Err(refuse(
+                self.name,
+                format!("elements at address {address:#x}"),
+                format!("a multiple of {size} that is not 0"),
+            ));
+        }
+        let mut four = [0; 4];
+        for (to, &stride) in four.iter_mut().rev().skip(after).zip(strides.iter().rev()) {
+            *to = stride as i64;
+        }
+        Ok(DeviceTensor { address, strides: four })
+    }
+
+    /// [`on_device`](Borrowed::on_device) for a result, which must be of the type of `like`, have these lengths, and room for
+    /// each of its elements.
+    pub(crate) fn on_device_mut(&self, like: &Borrowed, wanted: &[usize]) -> PyResult<DeviceTensor> {
+        let (dtype, wanted_type) = (self.tensor().dtype, like.tensor().dtype);
+        if dtype != wanted_type {
+            return Err(refuse(self.name, dtype, format!("{wanted_type} as in {}", like.name)));
+        }
+        if self.read_only {
+            return Err(refuse(self.name, "a tensor that is read-only", "one to write to"));
+        }
+        let Layout { lengths, strides } = self.layout(dtype.size())?;
+        if lengths != wanted {
+            return Err(refuse(self.name, format!("shape {lengths:?}"), format!("{wanted:?}")));
+        }
+        let mut axes: Vec<_> = lengths.iter().zip(&strides).filter(|(n, _)| **n > 1).collect();
+        axes.sort_by_key(|(_, stride)| stride.unsigned_abs());
+        let mut span = 0;
+        for (n, stride) in axes {
+            if stride.unsigned_abs() <= span && !lengths.contains(&0) {
+                return Err(refuse(self.name, format!("strides {strides:?}"), "elements that share no memory"));
+            }
+            span += stride.unsigned_abs() * (n - 1);
+        }
+        self.on_device(0)
+    }
+
     fn tensor(&self) -> &dlpack::Tensor {
         // SAFETY: the managed tensor lives until `self` is dropped, and its owner leaves its description alone.
         unsafe { self.tensor.as_ref() }
@@ -87,10 +179,13 @@ impl Borrowed {
     fn array<T: Float>(&self) -> PyResult<ArrayViewD<'_, T>> {
         let tensor = self.tensor();
         debug_assert_eq!(tensor.dtype, T::TYPE);
-        if tensor.device.kind != CPU {
-            return Err(refuse(self.name, format!("a tensor on device type {}", tensor.device.kind), "one on the CPU"));
-        }
         let Layout { lengths, strides } = self.layout(size_of::<T>())?;
+        if tensor.device.cuda().is_some() {
+            let nowhere = IxDyn(&vec![0; lengths.len()]);
+            let shape = IxDyn(&lengths).strides(nowhere);
+            let zeros = ArrayView::from_shape(shape, slice::from_ref(T::ZERO));
+            return zeros.map_err(|_| self.too_long(&lengths));
+        }
         if lengths.contains(&0) {
             return Ok(ArrayView::from_shape(lengths, &[]).expect("no elements are needed for none"));
         }
@@ -123,7 +218,7 @@ impl Borrowed {
         // SAFETY: both lists hold `ndim` numbers as long as the managed tensor lives.
         let list = |list: *const i64| unsafe { slice::from_raw_parts(list, rank) };
         let lengths = if rank == 0 { &[] } else { list(tensor.shape) };
-        let far = || refuse(self.name, format!("lengths {lengths:?}"), "elements that memory can hold");
+        let far = || self.too_long(lengths);
         let lengths: Vec<usize> =
             lengths.iter().map(|&n| usize::try_from(n)).collect::<Result<_, _>>().map_err(|_| far())?;
         let mut strides = vec![0; rank];
@@ -140,6 +235,10 @@ impl Borrowed {
             bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or_else(far)?;
         }
         Ok(Layout { lengths, strides })
+    }
+
+    fn too_long(&self, lengths: &[impl std::fmt::Debug]) -> PyErr {
+        refuse(self.name, format!("lengths {lengths:?}"), "elements that memory can hold")
     }
 }
 
@@ -170,19 +269,41 @@ unsafe fn delete<M: Managed>(managed: NonNull<c_void>) {
     }
 }
 
+/// Whether what is done with a tensor should be recorded, for which libraries refuse to hand it out.
+fn records_gradient(object: &Bound<'_, PyAny>) -> bool {
+    let flag = object.getattr_opt(intern!(object.py(), "requires_grad"));
+    flag.is_ok_and(|flag| flag.is_some_and(|flag| flag.is_truthy().unwrap_or(true)))
+}
+
+/// Where an array lies, if it says so.
+pub(crate) fn device_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    if let Some(device) = Exchange::of(object).and_then(|exchange| exchange.device()) {
+        return Ok(Some(device));
+    }
+    let Some(ask) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
+    let (kind, id) = ask.call0()?.extract()?;
+    Ok(Some(Device { kind, id }))
+}
+
 /// Calls `__dlpack__`, in the old way where a producer does not know the new.
-fn capsule<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn capsule<'py>(object: &Bound<'py, PyAny>, stream: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let version = PyDict::new(py);
-    version.set_item("max_version", (VERSION.major, VERSION.minor))?;
-    match object.call_method("__dlpack__", (), Some(&version)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => object.call_method0("__dlpack__"),
+    let (method, words) = (intern!(py, "__dlpack__"), PyDict::new(py));
+    if let Some(stream) = stream {
+        words.set_item(intern!(py, "stream"), stream)?;
+    }
+    words.set_item(intern!(py, "max_version"), (VERSION.major, VERSION.minor))?;
+    match object.call_method(method, (), Some(&words)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            words.del_item(intern!(py, "max_version"))?;
+            object.call_method(method, (), Some(&words))
+        }
         answer => answer,
     }
 }
 
 /// Puts the argument's name before a producer's refusal.
-fn explain(name: &'static str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+pub(crate) fn explain(name: &'static str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type();
     if error.is_instance_of::<PyAttributeError>(py) {
@@ -196,6 +317,6 @@ fn explain(name: &'static str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr
     refusal
 }
 
-fn refuse(name: &str, found: impl ToString, wanted: impl ToString) -> PyErr {
+pub(crate) fn refuse(name: &str, found: impl ToString, wanted: impl ToString) -> PyErr {
     PyValueError::new_err(format!("{name}: found {}, wanted {}", found.to_string(), wanted.to_string()))
 }

@@ -1,24 +1,32 @@
 //! The rungs for Python. Tensors come and go over DLPack, so NumPy, PyTorch and JAX arrays are read where they lie, and
 //! results are theirs without a copy.
 //!
-//! `dlpack.rs` is the layout of DLPack in memory, `import.rs` borrows tensors, `export.rs` gives results away. All that is
-//! unsafe is in these three; the sum of their contracts is DLPack's: a producer keeps its tensor alive and in place until
-//! the deleter is called, once.
+//! `dlpack.rs` is the layout of DLPack in memory, `import.rs` borrows tensors, by `exchange.rs` where it is for free,
+//! `export.rs` gives results away. What is unsafe is in these four; the sum of their contracts is DLPack's: a producer keeps its tensor alive and in place until the
+//! deleter is called, once. And it is in `cuda.rs`, which launches kernels on tensors in a GPU's memory; `torch.rs` asks
+//! PyTorch for the stream and for memory.
 
+mod cuda;
 mod dlpack;
+mod exchange;
 mod export;
 mod import;
+mod torch;
 
 use ::attention::{Attention, AttentionError, DType, Mask, Options, OutputMut, Problem, TensorViewMut};
-use dlpack::Float;
+use dlpack::{CPU, Float};
 use export::{Buffer, Export};
 use half::{bf16, f16};
-use import::Borrowed;
-use ladder::registry::{self, RUNGS, Settings};
+use import::{Borrowed, device_of, explain, refuse};
+use ladder::registry::{self, DEVICE_RUNGS, DeviceRung, ORACLE, RUNGS, Settings};
 use ndarray::{ArrayViewMutD, Ix1, Ix4, IxDyn};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
+
+/// The rungs that are taken where none is named.
+const ON_CPU: &str = "fa2-simd";
+const ON_CUDA: &str = "cuda-fa2";
 
 /// Attention, one rung at a time: the rungs of flash-ladder on arrays of any library that speaks DLPack.
 #[pymodule(name = "flash_ladder")]
@@ -27,16 +35,21 @@ mod module {
     use super::{attention, rungs};
 }
 
-/// The names of the rungs, from the lowest up.
+/// The names of the rungs for arrays on that device, "cpu" or "cuda", from the lowest up.
 #[pyfunction]
-fn rungs() -> Vec<&'static str> {
-    RUNGS.iter().map(|rung| rung.name).collect()
+#[pyo3(signature = (device="cpu"))]
+fn rungs(device: &str) -> PyResult<Vec<&'static str>> {
+    match device {
+        "cpu" => Ok(RUNGS.iter().map(|rung| rung.name).collect()),
+        "cuda" => Ok(DEVICE_RUNGS.iter().map(|rung| rung.name).collect()),
+        other => Err(refuse("device", format!("{other:?}"), "cpu or cuda")),
+    }
 }
 
 /// softmax(scale q k^T + ...) v, computed by one rung.
 ///
-/// q is [batch, heads, q_len, d], k [batch, kv_heads, kv_len, d] and v [batch, kv_heads, kv_len, d_v], on the CPU, of one
-/// type: float32, float16 or bfloat16 (or float64, with rung="oracle"). Query head h reads kv head
+/// q is [batch, heads, q_len, d], k [batch, kv_heads, kv_len, d] and v [batch, kv_heads, kv_len, d_v], all on the CPU or all
+/// on one GPU, of one type: float32, float16 or bfloat16 (or float64, with rung="oracle"). Query head h reads kv head
 /// h // (heads // kv_heads). They are read where they lie, with any strides, while other Python threads run; as in
 /// PyTorch, nobody may write to them during the call. Nothing is recorded for a gradient.
 ///
@@ -45,18 +58,27 @@ fn rungs() -> Vec<&'static str> {
 /// window: (left, right), the keys before and after its own that a row sees besides it; negative is no limit.
 ///     causal=True makes right 0.
 /// softcap: scores become softcap * tanh(score / softcap); 0 is off.
-/// sinks: float32 [heads], one more logit per head in the denominator, with no value.
+/// sinks: float32 [heads], one more logit per head in the denominator, with no value; on a GPU without gaps.
 /// alibi_slopes: float32 [heads] or [batch, heads]; a score loses slope * |i + kv_len - q_len - j|.
 /// bias: float32 [batch or 1, heads or 1, q_len, kv_len], added to the scores.
-/// rung: one of rungs(), or "oracle". "mla-absorbed" wants one kv head, and v a view of the first channels of k.
+/// rung: one of rungs(), or "oracle"; on a GPU one of rungs("cuda"). None is "fa2-simd", on a GPU "cuda-fa2".
+///     "mla-absorbed" wants one kv head, and v a view of the first channels of k.
 /// return_lse: whether the result is (o, lse), lse being float32 [batch, heads, q_len]: the natural logarithm of the sum
 ///     of e^score, without the sink.
+/// out: on a GPU, a PyTorch tensor for o, with any strides, which shares no memory with the inputs.
+/// stream: on a GPU, the cuda_stream of the torch.cuda.Stream to work on, which is then what it would be within
+///     torch.cuda.stream(...), but that it waits for the work that was put into the current stream before; None is the
+///     current stream. A number that is no stream's is not noticed, and may end the process.
 ///
-/// Returns o, [batch, heads, q_len, d_v], of q's type and by the from_dlpack of q's library. A row that sees no key is 0,
-/// and its lse -inf. Raises TypeError for an argument that is no array, and ValueError for one that does not fit.
+/// On a GPU nothing is copied and nothing waited for: the call puts kernels into the stream and returns. It can be captured
+/// in a CUDA graph, once a call like it has been made before, which loads the kernels.
+///
+/// Returns o, [batch, heads, q_len, d_v], of q's type and by the from_dlpack of q's library; on a GPU by torch.empty, or out.
+/// A row that sees no key is 0, and its lse -inf. Raises TypeError for an argument that is no array, ValueError for one that
+/// does not fit, and RuntimeError for a GPU that fails.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, *, causal=false, scale=None, window=None, softcap=0.0, sinks=None, alibi_slopes=None,
-    bias=None, rung="fa2-simd", return_lse=false))]
+    bias=None, rung=None, return_lse=false, out=None, stream=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 fn attention<'py>(
     q: &Bound<'py, PyAny>,
@@ -69,45 +91,123 @@ fn attention<'py>(
     sinks: Option<&Bound<'py, PyAny>>,
     alibi_slopes: Option<&Bound<'py, PyAny>>,
     bias: Option<&Bound<'py, PyAny>>,
-    rung: &str,
+    rung: Option<&str>,
     return_lse: bool,
+    out: Option<&Bound<'py, PyAny>>,
+    stream: Option<u64>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = q.py();
-    let Some(rung) = registry::attention(rung, Settings::default()) else {
-        let names = rungs().join(", ");
-        return Err(PyValueError::new_err(format!(
-            "rung: found {rung:?}, wanted one of {names} or {}",
-            registry::ORACLE
-        )));
+    let mask = match (window, causal) {
+        (None, false) => Mask::Full,
+        (None, true) => Mask::Causal,
+        (Some((left, right)), _) => Mask::window(left, if causal { 0 } else { right }),
     };
-    let optional = |name, object: Option<&Bound<'py, PyAny>>| object.map(|o| Borrowed::take(name, o)).transpose();
-    let [q_tensor, k, v] = [Borrowed::take("q", q)?, Borrowed::take("k", k)?, Borrowed::take("v", v)?];
-    let sinks = optional("sinks", sinks)?;
-    let alibi_slopes = optional("alibi_slopes", alibi_slopes)?;
-    let bias = optional("bias", bias)?;
-    let options = Options {
-        scale,
-        mask: match (window, causal) {
-            (None, false) => Mask::Full,
-            (None, true) => Mask::Causal,
-            (Some((left, right)), _) => Mask::window(left, if causal { 0 } else { right }),
-        },
-        softcap,
-        sinks: sinks.as_ref().map(Borrowed::view_f32::<Ix1>).transpose()?,
-        alibi_slopes: alibi_slopes.as_ref().map(Borrowed::view_f32::<IxDyn>).transpose()?,
-        bias: bias.as_ref().map(Borrowed::view_f32::<Ix4>).transpose()?,
-    };
-    let problem = Problem::dense(q_tensor.view()?, k.view()?, v.view()?, options).map_err(refused)?;
-    let compute = match problem.dtype() {
-        DType::F32 => compute::<f32>,
-        DType::F64 => compute::<f64>,
-        DType::F16 => compute::<f16>,
-        DType::Bf16 => compute::<bf16>,
-        DType::E4m3 => unreachable!("no tensor is taken in as E4m3"),
-    };
-    let (o, lse) = py.detach(|| compute(rung.as_ref(), &problem)).map_err(refused)?;
-    let o = hand_over(q, o)?;
-    Ok(if return_lse { PyTuple::new(py, [o, hand_over(q, lse)?])?.into_any() } else { o })
+    let call = Call { q, k, v, mask, scale, softcap, sinks, alibi_slopes, bias, rung, return_lse, out, stream };
+    let device = device_of(q).map_err(|error| explain("q", q, error))?;
+    match device.and_then(dlpack::Device::cuda) {
+        Some(ordinal) => cuda::attention(&call, ordinal),
+        None => call.on_cpu(),
+    }
+}
+
+/// The arguments of a call.
+struct Call<'a, 'py> {
+    q: &'a Bound<'py, PyAny>,
+    k: &'a Bound<'py, PyAny>,
+    v: &'a Bound<'py, PyAny>,
+    mask: Mask,
+    scale: Option<f64>,
+    softcap: f64,
+    sinks: Option<&'a Bound<'py, PyAny>>,
+    alibi_slopes: Option<&'a Bound<'py, PyAny>>,
+    bias: Option<&'a Bound<'py, PyAny>>,
+    rung: Option<&'a str>,
+    return_lse: bool,
+    out: Option<&'a Bound<'py, PyAny>>,
+    stream: Option<u64>,
+}
+
+/// Its tensors, borrowed.
+struct Tensors {
+    q: Borrowed,
+    k: Borrowed,
+    v: Borrowed,
+    sinks: Option<Borrowed>,
+    alibi_slopes: Option<Borrowed>,
+    bias: Option<Borrowed>,
+}
+
+impl<'py> Call<'_, 'py> {
+    fn on_cpu(&self) -> PyResult<Bound<'py, PyAny>> {
+        let name = self.rung.unwrap_or(ON_CPU);
+        let Some(rung) = registry::attention(name, Settings::default()) else {
+            let found =
+                registry::device_rung(name).map_or_else(|| format!("{name:?}"), |_| elsewhere(name, "on a GPU"));
+            let names: Vec<_> = RUNGS.iter().map(|rung| rung.name).collect();
+            return Err(refuse("rung", found, format!("one of {} or {ORACLE}", names.join(", "))));
+        };
+        let gpus = [("out", self.out.is_some()), ("stream", self.stream.is_some())];
+        if let Some((name, _)) = gpus.into_iter().find(|(_, given)| *given) {
+            return Err(refuse(name, "one for tensors on the CPU", "None, but for those on a GPU"));
+        }
+        let tensors = self.borrow(|name, object| Borrowed::take(name, object, CPU, None))?;
+        let problem = tensors.problem(self)?;
+        let compute = match problem.dtype() {
+            DType::F32 => compute::<f32>,
+            DType::F64 => compute::<f64>,
+            DType::F16 => compute::<f16>,
+            DType::Bf16 => compute::<bf16>,
+            DType::E4m3 => unreachable!("no tensor is taken in as E4m3"),
+        };
+        let (o, lse) = self.q.py().detach(|| compute(rung.as_ref(), &problem)).map_err(refused)?;
+        let o = hand_over(self.q, o)?;
+        self.results(o, || hand_over(self.q, lse))
+    }
+
+    /// The rung for a GPU.
+    fn device_rung(&self) -> PyResult<&'static DeviceRung> {
+        let name = self.rung.unwrap_or(ON_CUDA);
+        registry::device_rung(name).ok_or_else(|| {
+            let on_cpu = name == ORACLE || registry::rung(name).is_some();
+            let found = if on_cpu { elsewhere(name, "on the CPU") } else { format!("{name:?}") };
+            let names: Vec<_> = DEVICE_RUNGS.iter().map(|rung| rung.name).collect();
+            refuse("rung", found, format!("one of {}", names.join(", ")))
+        })
+    }
+
+    fn borrow(&self, take: impl Fn(&'static str, &Bound<'py, PyAny>) -> PyResult<Borrowed>) -> PyResult<Tensors> {
+        let optional = |name, object: Option<&Bound<'py, PyAny>>| object.map(|object| take(name, object)).transpose();
+        Ok(Tensors {
+            q: take("q", self.q)?,
+            k: take("k", self.k)?,
+            v: take("v", self.v)?,
+            sinks: optional("sinks", self.sinks)?,
+            alibi_slopes: optional("alibi_slopes", self.alibi_slopes)?,
+            bias: optional("bias", self.bias)?,
+        })
+    }
+
+    /// What is returned.
+    fn results(
+        &self,
+        o: Bound<'py, PyAny>,
+        lse: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(if self.return_lse { PyTuple::new(o.py(), [o.clone(), lse()?])?.into_any() } else { o })
+    }
+}
+
+impl Tensors {
+    fn problem(&self, call: &Call) -> PyResult<Problem<'_>> {
+        let options = Options {
+            scale: call.scale,
+            mask: call.mask,
+            softcap: call.softcap,
+            sinks: self.sinks.as_ref().map(Borrowed::view_f32::<Ix1>).transpose()?,
+            alibi_slopes: self.alibi_slopes.as_ref().map(Borrowed::view_f32::<IxDyn>).transpose()?,
+            bias: self.bias.as_ref().map(Borrowed::view_f32::<Ix4>).transpose()?,
+        };
+        Problem::dense(self.q.view()?, self.k.view()?, self.v.view()?, options).map_err(refused)
+    }
 }
 
 fn compute<T: Float>(rung: &dyn Attention, problem: &Problem) -> Result<(Export, Export), AttentionError>
@@ -149,6 +249,14 @@ fn library_of<'py>(kind: &Bound<'py, PyType>) -> PyResult<Option<Bound<'py, PyAn
     Ok(None)
 }
 
+/// A rung that is there, but not for these tensors.
+fn elsewhere(rung: &str, place: &str) -> String {
+    format!("{rung:?}, whose tensors lie {place}")
+}
+
 fn refused(error: AttentionError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+    match error {
+        AttentionError::Device { .. } => PyRuntimeError::new_err(error.to_string()),
+        _ => PyValueError::new_err(error.to_string()),
+    }
 }

@@ -82,6 +82,13 @@ def test_options_change_the_result(options):
 LATENTS = "mla-absorbed"
 
 
+def test_rungs_by_device():
+    assert flash_ladder.rungs() == flash_ladder.rungs("cpu") and "fa2-simd" in flash_ladder.rungs()
+    assert "cuda-fa2-simt" in flash_ladder.rungs("cuda")
+    with pytest.raises(ValueError, match='device: found "tpu", wanted cpu or cuda'):
+        flash_ladder.rungs("tpu")
+
+
 @pytest.mark.parametrize("rung", [*(rung for rung in flash_ladder.rungs() if rung != LATENTS), "oracle"])
 def test_rungs(rung):
     for dtype in DTYPES:
@@ -212,7 +219,7 @@ def test_results_are_aligned_and_writable():
 @pytest.mark.parametrize(
     "description, wanted",
     [
-        (dict(device_type=2), "found a tensor on device type 2, wanted one on the CPU"),
+        (dict(device_type=4), "found a tensor on device type 4, wanted one on the CPU"),
         (dict(code=0, bits=64), "found int64, wanted float32, float16, bfloat16 or float64"),
         (dict(code=5, bits=64), "found complex64"),
         (dict(bits=8), "found float8"),
@@ -239,12 +246,13 @@ def test_wrong_tensors(description, wanted):
         attention(q, k, ones(1, 2, 3, 4))
     # What was taken is given back, once.
     assert q.deleted == (0 if "name" in description else 1)
-    assert k.deleted == (0 if {"major", "name"} & description.keys() else 1)
+    assert k.deleted == (0 if {"major", "name", "device_type"} & description.keys() else 1)
 
 
 def test_wrong_arguments():
     q, k, v = tensors()
     heads = r"\[6\]"
+    on_gpu = ones(2, 2, 53, 24, device_type=2)
     for error, words, args, options in [
         (TypeError, "q: found <class 'list'>, wanted an array with __dlpack__", ([1.0], k, v), {}),
         (TypeError, "v: found <class 'NoneType'>", (q, k, None), {}),
@@ -262,6 +270,22 @@ def test_wrong_arguments():
         (ValueError, r"v: found shape \[2, 2, 52, 40\]", (q, k, v[:, :, 1:]), {}),
         (ValueError, "k: found shape .* divides q's 5 heads", (q[:, 1:], k, v), {}),
         (ValueError, 'rung: found "fa9", wanted one of naive, ', (q, k, v), dict(rung="fa9")),
+        (
+            ValueError,
+            'rung: found "cuda-fa2-simt", whose tensors lie on a GPU, wanted one of naive',
+            (q, k, v),
+            dict(rung="cuda-fa2-simt"),
+        ),
+        (ValueError, "k: found a tensor on CUDA device 0, wanted one on the CPU", (q, on_gpu, v), {}),
+        (ValueError, "out: found one for tensors on the CPU, wanted None", (q, k, v), dict(out=q)),
+        (ValueError, "stream: found one for tensors on the CPU, wanted None", (q, k, v), dict(stream=0)),
+        (ValueError, 'rung: found "fa2", whose tensors lie on the CPU, wanted one of cuda-', (on_gpu, k, v), dict(rung="fa2")),
+        (
+            ValueError,
+            "q: found <class 'producer.Producer'>, wanted a tensor of PyTorch on a GPU, or one as out",
+            (on_gpu, k, v),
+            dict(rung="cuda-fa2-simt"),
+        ),
         (ValueError, "softcap: found -1, wanted 0 for off", (q, k, v), dict(softcap=-1.0)),
         (ValueError, "scale: found inf, wanted a finite f32", (q, k, v), dict(scale=float("inf"))),
         (ValueError, rf"sinks: found shape \[5\], wanted {heads}", (q, k, v), dict(sinks=floats(5))),

@@ -45,6 +45,7 @@ functions! {
     cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
     cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
     cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
+    cuCtxGetCurrent(*mut sys::CUcontext);
     cuCtxSetCurrent(sys::CUcontext);
     cuCtxSynchronize();
     cuMemGetInfo_v2(*mut usize, *mut usize);

@@ -45,12 +45,8 @@ impl Graph {
         if stream.gpu != self.gpu {
             return Err(DeviceError::other_device("stream", "graph"));
         }
-        self.gpu.bind()?;
         let _turn = stream.turn();
-        let mut status = 0u32;
-        // SAFETY: the stream is live, and the driver writes one number of 32 bits.
-        unsafe { call!(cuStreamIsCapturing(stream.stream.0, (&raw mut status).cast())) }?;
-        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32 {
+        if stream.is_captured()? {
             return Err(DeviceError::captured());
         }
         // SAFETY: both are live, and of one context.

@@ -13,6 +13,8 @@ pub struct Stream {
     pub(super) stream: Handle<sys::CUstream_st>,
     /// Held where a capture begins, and where none may begin.
     turn: Mutex<()>,
+    /// Whether it is another library's, which destroys it.
+    foreign: bool,
 }
 
 /// A point in a stream, with its time.
@@ -29,7 +31,16 @@ impl Gpu {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the driver writes one handle. It is destroyed once, in `drop`.
         unsafe { call!(cuStreamCreate(&mut stream, flags)) }?;
-        Ok(Stream { gpu: self.clone(), stream: Handle(stream), turn: Mutex::new(()) })
+        Ok(Stream { gpu: self.clone(), stream: Handle(stream), turn: Mutex::new(()), foreign: false })
+    }
+
+    /// See [`Device::foreign_stream`](crate::Device::foreign_stream).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn foreign_stream(&self, handle: u64) -> Stream {
+        let stream = std::ptr::with_exposed_provenance_mut(handle as usize);
+        Stream { gpu: self.clone(), stream: Handle(stream), turn: Mutex::new(()), foreign: true }
     }
 }
 
@@ -62,6 +73,15 @@ impl Stream {
         unsafe { call!(cuStreamWaitEvent(self.stream.0, event.event.0, 0)) }
     }
 
+    /// See [`Stream::is_captured`](crate::Stream::is_captured).
+    pub(crate) fn is_captured(&self) -> Result<bool, DeviceError> {
+        self.gpu.bind()?;
+        let mut status = 0u32;
+        // SAFETY: the stream is live, and the driver writes one number of 32 bits.
+        unsafe { call!(cuStreamIsCapturing(self.stream.0, (&raw mut status).cast())) }?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32)
+    }
+
     /// Until this is dropped, no capture of the stream begins on another thread.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
@@ -84,8 +104,10 @@ impl Event {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: `stream` has made it. A failure leaves nothing to do.
-        let _ = self.gpu.bind().and_then(|()| unsafe { call!(cuStreamDestroy_v2(self.stream.0)) });
+        if !self.foreign {
+            // SAFETY: `stream` has made it. A failure leaves nothing to do.
+            let _ = self.gpu.bind().and_then(|()| unsafe { call!(cuStreamDestroy_v2(self.stream.0)) });
+        }
     }
 }
 

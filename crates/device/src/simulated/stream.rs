@@ -84,6 +84,11 @@ impl Stream {
         self.simulator.lock().capture(self.number).map_or(Ok(()), |capture| Err(capture.spoil()))
     }
 
+    /// See [`Stream::is_captured`](crate::Stream::is_captured).
+    pub(crate) fn is_captured(&self) -> bool {
+        self.simulator.lock().capture(self.number).is_some()
+    }
+
     /// See [`Stream::record`](crate::Stream::record).
     pub(crate) fn record(&self) -> Result<Event, DeviceError> {
         self.not_captured(&mut self.simulator.lock()).map(Event)

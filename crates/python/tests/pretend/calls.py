@@ -1,0 +1,112 @@
+"""Calls on GPUs that are not there. Run by test_streams.py, with the driver that writes down what it is told."""
+
+import ctypes
+
+import flash_ladder
+import torch
+from torch import Tensor, asked
+
+driver = ctypes.CDLL("libcuda.so.1")
+driver.told.restype = ctypes.c_char_p
+driver.get_current.restype = ctypes.c_void_p
+driver.set_current.argtypes = [ctypes.c_void_p]
+OWN = 0x5555
+
+
+def attention(*args, **options):
+    """What is returned, what the driver was told, and what PyTorch was asked. The context stays."""
+    driver.forget()
+    asked.clear()
+    result = flash_ladder.attention(*args, **dict(rung="cuda-fa2-simt") | options)
+    assert driver.get_current() == OWN
+    return result, driver.told().decode().splitlines(), [*asked]
+
+
+def launch(told):
+    """Context, stream, and address and strides of q, k, v, o and lse, of the one thing that the driver was told."""
+    (line,) = told
+    _, _, context, _, stream, *words = line.split()
+    numbers = [int(word, 16) for word in words]
+    numbers = [number - (number >> 63 << 64) for number in numbers]
+    return context, stream, [numbers[i : i + 5] for i in range(0, 25, 5)]
+
+
+def problem(**description):
+    return [Tensor(2, 6, 37, 24, **description), *(Tensor(2, 2, 53, d, **description) for d in (24, 40))]
+
+
+def refused(words, *args, error=ValueError, **options):
+    try:
+        attention(*args, **options)
+    except error as found:
+        assert words in str(found), found
+    else:
+        raise AssertionError(f"wanted a refusal: {words}")
+
+
+driver.set_current(OWN)
+q, k, v = problem()
+o_shape, lse_bytes = (2, 6, 37, 40), 2 * 6 * 37 * 4
+
+# A capture cannot load kernels; the first call does.
+driver.capture(1)
+refused("stream: found one that is captured, and cuda-fa2-simt not loaded", q, k, v, error=RuntimeError)
+driver.capture(0)
+_, told, _ = attention(q, k, v)
+assert told[0] == "load in 0x1000" and len(told) == 2, told
+
+# On the current stream nobody waits, and memory is that stream's.
+o, told, words = attention(q, k, v)
+context, stream, tensors = launch(told)
+assert (context, stream) == ("0x1000", "0xabc0")
+assert words == [-1, -1, -1, (*o_shape, "float32", 0, 0xABC0), (lse_bytes, "uint8", 0, 0xABC0)], words
+assert tensors[0] == [q.address, 6 * 37 * 24, 37 * 24, 24, 1] and tensors[2] == [v.address, 2 * 53 * 40, 53 * 40, 40, 1]
+assert tensors[3] == [o.address, 6 * 37 * 40, 37 * 40, 40, 1] and tensors[4][1:4] == [6 * 37, 37, 1]
+(o, lse), told, words = attention(q, k, v, return_lse=True)
+assert launch(told)[2][4][0] == lse.address and lse.shape == (2, 6, 37) and words[4][:4] == (2, 6, 37, "float32")
+
+# Another stream waits for the current one, and memory is its own; the default stream has two names.
+_, told, words = attention(q, k, v, stream=0xDEF0)
+assert launch(told)[1] == "0xdef0" and words[:3] == [0xDEF0] * 3 and [word[-1] for word in words[3:]] == [0xDEF0] * 2
+_, told, words = attention(q, k, v, stream=0)
+assert launch(told)[1] == "(nil)" and words[:3] == [1, 1, 1] and words[3][-1] == 0
+torch.cuda.stream_now = 0
+for options in ({}, dict(stream=0), dict(stream=1)):
+    _, told, words = attention(q, k, v, **options)
+    assert launch(told)[1] == "(nil)" and words[:3] == [-1, -1, -1]
+torch.cuda.stream_now = 0xABC0
+
+# Another device is current, and stays so; one that comes later has kernels of its own.
+torch.cuda.device_now = 1
+assert launch(attention(q, k, v)[1])[0] == "0x1000" and torch.cuda.device_now == 1
+torch.cuda.device_now = 0
+there = problem(device=1)
+_, told, words = attention(*there)
+assert told[0] == "load in 0x1001" and launch(told[1:])[0] == "0x1001" and words[3][-2] == 1
+driver.capture(1)
+assert launch(attention(*there)[1])[0] == "0x1001"
+driver.capture(0)
+
+# A result in memory that is there.
+for strides in [(1, 2, 1000, 24), (1, 2, 1000, -24)]:
+    out = Tensor(*o_shape, strides=strides)
+    o, told, words = attention(q, k, v, out=out)
+    assert o is out and launch(told)[2][3] == [out.address, *strides] and words[:4] == [-1] * 4
+for out, words in [
+    (Tensor(2, 6, 37, 41), "out: found shape [2, 6, 37, 41], wanted [2, 6, 37, 40]"),
+    (Tensor(*o_shape, dtype=torch.float16), "out: found float16, wanted float32 as in q"),
+    (Tensor(*o_shape, strides=(0, 37 * 40, 40, 1)), "wanted elements that share no memory"),
+    (Tensor(*o_shape, strides=(6 * 37 * 40, 37 * 40, 39, 1)), "wanted elements that share no memory"),
+    (Tensor(*o_shape, device=1), "out: found a tensor on CUDA device 1, wanted one on CUDA device 0"),
+    (q.producer, "out: found <class 'producer.Producer'>, wanted a tensor of PyTorch"),
+]:
+    refused(words, q, k, v, out=out)
+
+# Nothing is launched for nothing.
+for shape in [(2, 6, 0, 24), (0, 6, 37, 24)]:
+    keys = [Tensor(shape[0], 2, 53, d) for d in (24, 40)]
+    assert attention(Tensor(*shape), *keys)[1] == []
+
+refused("k: found a tensor on CUDA device 1, wanted one on CUDA device 0", q, there[1], v)
+refused("sinks: found stride 2, wanted 1", q, k, v, sinks=Tensor(6, strides=(2,)))
+refused("q: found elements at address 0x1001, wanted a multiple of 4", Tensor(2, 6, 37, 24, address=0x1001), k, v)

@@ -1,0 +1,71 @@
+"""As much of PyTorch as a call asks for, with tensors on GPUs that are not there. It writes down what it is asked."""
+
+import math
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+from producer import Producer
+
+asked = []
+_next = 0x100000
+
+
+class dtype:
+    def __init__(self, name, code, bits):
+        self.name, self.code, self.bits = name, code, bits
+
+
+float32, float16, uint8 = dtype("float32", 2, 32), dtype("float16", 2, 16), dtype("uint8", 1, 8)
+
+
+class Tensor:
+    def __init__(self, *shape, dtype=float32, device=0, strides=None, address=None):
+        global _next
+        self.shape, self.dtype, self.device, self.address = shape, dtype, device, address or _next
+        _next += (math.prod(shape) * dtype.bits // 8 + 1023) // 512 * 512
+        place = dict(data=self.address, device_type=2, device_id=device, code=dtype.code, bits=dtype.bits)
+        self.producer = Producer(np.ones(1, np.float32), shape=shape, strides=strides, **place)
+
+    def data_ptr(self):
+        return self.address
+
+    def __dlpack__(self, *, stream, max_version):
+        assert self.device == cuda.device_now, "PyTorch refuses tensors of another than the current device"
+        asked.append(stream)
+        return self.producer.__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self):
+        return 2, self.device
+
+
+def empty(shape, *, dtype, device):
+    asked.append((*shape, dtype.name, device, cuda.stream_now))
+    return Tensor(*shape, dtype=dtype, device=device)
+
+
+class Stream:
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+class cuda:
+    device_now, stream_now = 0, 0xABC0
+    current_stream = staticmethod(lambda device: Stream(cuda.stream_now))
+    current_device = staticmethod(lambda: cuda.device_now)
+    ExternalStream = staticmethod(lambda handle, device: Stream(handle))
+    device = staticmethod(lambda device: _changed("device_now", device))
+    stream = staticmethod(lambda stream: _changed("stream_now", stream.cuda_stream))
+
+
+@contextmanager
+def _changed(name, value):
+    before = getattr(cuda, name)
+    setattr(cuda, name, value)
+    try:
+        yield
+    finally:
+        setattr(cuda, name, before)
