@@ -20,7 +20,7 @@ template <int WARPS_, int TILES_, int KEYS_, bool PACKED_ = false> struct Block 
     static constexpr int THREADS = WARPS * LANES, ROWS_OF_WARP = 16 * TILES, ROWS = WARPS * ROWS_OF_WARP;
     static constexpr int OWN = 2 * TILES;  // rows of which a lane has numbers
 };
-using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D == 96 ? 64 : D == 128 ? 48 : 32>;
+using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 96 ? 64 : D <= 128 ? 48 : 32>;
 using Medium = Block<4, 1, D <= 128 ? 64 : 32>;
 using Short = Block<1, 1, D <= 128 ? 64 : 32, true>;
 
@@ -162,25 +162,37 @@ template <class B> __device__ void add_weighted_values(State<B>& state, Scores<B
 /// Beyond this a score times log2(e), rounded, is off by enough to be seen in a weight.
 constexpr float FARTHEST = 0x1p12f;
 
-/// Writes a row: O and lse, or what `fa2_mma_combine` makes them of. `each_pair(put)` puts the channels that this lane has, two by two;
-/// `one` lane of the row writes the rest. Rows of O gather in shared memory, to be written in whole chunks.
-template <class B, class EachPair>
+/// Channels c and c + 1 of a row of O.
+struct Pair {
+    int c;
+    float low, high;
+};
+
+/// Writes a row: O and lse, or what `fa2_mma_combine` makes them of. Lanes have `COUNT` pairs of channels each, and `one` of them
+/// writes the rest. Rows of O gather in shared memory, to be written in whole chunks.
+template <class B, int COUNT, class PairAt>
 __device__ void put_row(
     const Problem& problem, const Splits& splits, const Place<B>& at, Halves<D> gathered, int row, float m, float l, bool one,
-    EachPair each_pair) {
+    PairAt pair_at) {
     const Head<T> head = at.head(problem, row);
     if constexpr (B::PACKED) {
         const long long heads = (long long)at.split * problem.batch + at.sequence;
         const long long index = (heads * problem.heads + at.first_head + row % at.pack) * problem.q_len + row / at.pack;
-        each_pair([&](int c, float low, float high) { *(float2*)(splits.o + index * D + c) = make_float2(low, high); });
+#pragma unroll
+        for (int x = 0; x < COUNT; ++x) {
+            const Pair pair = pair_at(x);
+            if (pair.c < D) *(float2*)(splits.o + index * D + pair.c) = make_float2(pair.low, pair.high);
+        }
         if (one) splits.m[index] = m, splits.l[index] = l;
     } else {
         // Lines 12 and 13: O = diag(l)^-1 O, L = m + ln l.
         const float factor = final_factor(m, l, head.sink);
-        each_pair([&](int c, float low, float high) {
-            const unsigned to = gathered.chunk(row - at.row, c / CHUNK) + c % CHUNK * sizeof(T);
-            store_shared(to, pair_from_f32<T>(low * factor, high * factor));
-        });
+#pragma unroll
+        for (int x = 0; x < COUNT; ++x) {
+            const Pair pair = pair_at(x);
+            const unsigned to = gathered.chunk(row - at.row, pair.c / CHUNK) + pair.c % CHUNK * sizeof(T);
+            if (pair.c < D) store_shared(to, pair_from_f32<T>(pair.low * factor, pair.high * factor));
+        }
         if (one) head.store_lse(row, log_sum_exp(m, l));
     }
 }
@@ -204,9 +216,8 @@ __device__ void finish(const Problem& problem, const Splits& splits, State<B>& s
             again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
         }
         if (careful || at.own(r) >= at.end_row) continue;
-        put_row<B>(problem, splits, at, gathered, at.own(r), m, l, lane % 4 == 0, [&](auto put) {
-#pragma unroll
-            for (int c = 0; c < D / 8; ++c) put(c * 8 + lane % 4 * 2, state.o.of_row(r, c, 0), state.o.of_row(r, c, 1));
+        put_row<B, D / 8>(problem, splits, at, gathered, at.own(r), m, l, lane % 4 == 0, [&](int c) {
+            return Pair{8 * c + lane % 4 * 2, state.o.of_row(r, c, 0), state.o.of_row(r, c, 1)};
         });
     }
     const Keys<B> keys(at, head, splits.count);
@@ -217,11 +228,8 @@ __device__ void finish(const Problem& problem, const Splits& splits, State<B>& s
         const Range seen = head.visible(row / at.pack);
         const Range here = {max(seen.start, keys.begin), min(seen.end, keys.end)};
         const CarefulRow<D> found = careful_row<D>(at.head(problem, row), row / at.pack, here);
-        put_row<B>(problem, splits, at, gathered, row, found.m, found.l, lane == 0, [&](auto put) {
-#pragma unroll
-            for (int x = 0; x < found.PAIRS; ++x) {
-                if (2 * (lane + x * LANES) < D) put(2 * (lane + x * LANES), found.o[x][0], found.o[x][1]);
-            }
+        put_row<B, found.PAIRS>(problem, splits, at, gathered, row, found.m, found.l, lane == 0, [&](int x) {
+            return Pair{2 * (lane + x * LANES), found.o[x][0], found.o[x][1]};
         });
     }
     if constexpr (!B::PACKED) {

@@ -1,6 +1,6 @@
-//! Embeds the folder `kernels`: a table of names and texts, so that the program stands alone.
+//! Embeds the folder `kernels`: tables of names with texts, and of packed files with their bytes, so that the program stands
+//! alone.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -11,13 +11,16 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     list(&root, &mut files)?;
     files.sort();
-    let mut table = String::from("&[\n");
-    for file in files {
-        let name = file.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/");
-        writeln!(table, "    ({name:?}, include_str!({:?})),", file.display().to_string()).expect("a string grows");
+    let out = env::var("OUT_DIR").expect("cargo sets it");
+    let (packed, texts): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.extension().is_some_and(|kind| kind == "gz"));
+    for (files, include, table) in [(texts, "include_str", "kernels.rs"), (packed, "include_bytes", "packed.rs")] {
+        let line = |file: &&PathBuf| {
+            let name = file.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/");
+            format!("    ({name:?}, {include}!({:?})),\n", file.display().to_string())
+        };
+        fs::write(Path::new(&out).join(table), format!("&[\n{}]\n", files.iter().map(line).collect::<String>()))?;
     }
-    table.push_str("]\n");
-    fs::write(Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("kernels.rs"), table)
+    Ok(())
 }
 
 /// The kernels, headers, prebuilt files and what Triton compiles, under a folder.
@@ -26,7 +29,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             list(&path, files)?;
-        } else if path.extension().is_some_and(|kind| ["cu", "cuh", "py", "ptx"].iter().any(|wanted| kind == *wanted)) {
+        } else if path.extension().is_some_and(|kind| ["cu", "cuh", "py", "ptx", "gz"].iter().any(|wanted| kind == *wanted)) {
             files.push(path);
         }
     }

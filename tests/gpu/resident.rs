@@ -28,7 +28,7 @@ pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(),
         let (mut compiled, mut from_ptx) = (rung.build(device)?, rung.build(device)?);
         for (variant, image) in &images {
             compiled = compiled.with_image(variant, image)?;
-            from_ptx = from_ptx.with_image(variant, &Image::Ptx(prebuilt::ptx(variant)?.into()))?;
+            from_ptx = from_ptx.with_image(variant, &Image::Ptx(prebuilt::ptx(variant)?.into_owned()))?;
         }
         for (dtype, d) in [(DType::F32, 64), (DType::F16, 128), (DType::F16, 200)] {
             let owned = rung.takes.narrowed(some_tiles(device, dtype, d)).build();

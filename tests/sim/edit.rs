@@ -15,7 +15,7 @@ pub(crate) fn line(name: &str, words: &str) -> u32 {
 /// edited.
 pub(crate) fn edited(variant: &Variant, (name, words): (&str, &str), opcode: &str, edit: fn(&str) -> String) -> String {
     let ptx = prebuilt::ptx(variant).unwrap();
-    let number = file_number(ptx, name);
+    let number = file_number(&ptx, name);
     let wanted = [number.to_string(), line(name, words).to_string()];
     let (mut here, mut found) = (false, 0);
     let mut result = String::new();

@@ -20,6 +20,7 @@
 
 pub mod ceiling;
 mod fa1;
+mod fa2_mma;
 mod fa2_simt;
 mod naive;
 mod params;
@@ -28,7 +29,7 @@ mod rung;
 mod tensors;
 mod triton;
 
-pub use plan::{Plan, Shape};
+pub use plan::{Plan, Shape, Target};
 pub use rung::{Algorithm, CudaRung};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};
 
@@ -36,8 +37,8 @@ use device::Variant;
 
 /// Every variant of every kernel of this crate, as they are prebuilt.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
-    let of_rungs = naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS).chain(&triton::VARIANTS);
-    of_rungs.chain(&ceiling::VARIANTS)
+    let of_rungs = naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS);
+    of_rungs.chain(&fa2_mma::VARIANTS).chain(&triton::VARIANTS).chain(&ceiling::VARIANTS)
 }
 
 #[cfg(doc)]

@@ -54,6 +54,8 @@ pub(crate) struct Problem {
     pub(crate) d: i32,
     pub(crate) d_v: i32,
     pub(crate) row_tiles: i32,
+    pub(crate) q_len: i32,
+    pub(crate) k_len: i32,
 }
 
 /// `Scores` of `05_naive.cu`.
@@ -63,6 +65,17 @@ pub(crate) struct Scores {
     pub(crate) data: u64,
     pub(crate) q_len: i32,
     pub(crate) k_len: i32,
+}
+
+/// `Splits` of `tile/splits.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub(crate) struct Splits {
+    pub(crate) o: u64,
+    pub(crate) m: u64,
+    pub(crate) l: u64,
+    pub(crate) count: i32,
+    pub(crate) padding: i32,
 }
 
 /// `Blocks` of `05_fa1.cu`.

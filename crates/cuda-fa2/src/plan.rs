@@ -1,11 +1,33 @@
 //! What the host decides about a call before the device does anything.
 
-use crate::params::{self, Blocks, Running, Scores};
+use crate::params::{self, Blocks, Running, Scores, Splits};
 use attention::{AttentionError, DType, Mask, Options, Problem, Sequence};
-use device::{LaunchShape, Variant};
+use device::{Attributes, LaunchShape, Variant};
 
 /// The most of anything that kernels count in 32 bits (rows, keys, channels, heads, sequences), with room for their sums.
 const LONGEST: usize = 1 << 30;
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Bytes of shared memory that a block may have.
+    pub shared_per_block: usize,
+    /// Multiprocessors that are to be busy.
+    pub multiprocessors: usize,
+    /// Into how many parts `cuda-fa2` splits the keys of short queries; `None` leaves it to the plan. The number decides the
+    /// last bits of a result, and the plan's depends on the batch.
+    pub splits: Option<usize>,
+}
+
+impl From<&Attributes> for Target {
+    fn from(device: &Attributes) -> Self {
+        Target {
+            shared_per_block: device.shared_per_block as usize,
+            multiprocessors: device.multiprocessors as usize,
+            splits: None,
+        }
+    }
+}
 
 /// The shapes of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +103,8 @@ impl Shape {
 pub struct Plan {
     pub(crate) problem: params::Problem,
     pub(crate) sequences: Vec<params::Sequence>,
+    /// Whether kernels read the table of sequences, and not the two lengths that all have.
+    pub(crate) tabled: bool,
     pub(crate) steps: Vec<Step>,
     /// What runs in their place where a row begins at no multiple of 16 bytes; empty if they do not mind.
     pub(crate) unaligned: Vec<Step>,
@@ -104,6 +128,7 @@ pub(crate) enum Extra {
     None,
     Scores(Scores),
     Running(Blocks, Running),
+    Splits(Splits),
     /// Nothing, but the problem comes piece by piece, as Triton has it.
     Triton,
 }
@@ -136,12 +161,16 @@ impl Plan {
             d: shape.d as i32,
             d_v: shape.d_v as i32,
             row_tiles: shape.q_len().div_ceil(row_tile) as i32,
+            q_len: shape.q_len() as i32,
+            k_len: shape.k_len() as i32,
             ..params::Problem::default()
         };
         let sequences = shape.sequences.iter().enumerate().map(place).collect();
+        let whole = Sequence { q: 0..shape.q_len(), k: 0..shape.k_len() };
         Plan {
             problem,
             sequences,
+            tabled: shape.packed || shape.sequences.iter().any(|sequence| *sequence != whole),
             steps: Vec::new(),
             unaligned: Vec::new(),
             adjacent: false,
@@ -162,7 +191,7 @@ fn scalars(shape: &Shape, options: &Options) -> params::Options {
         Mask::Window { left, right } => (left, right),
     };
     // A window wider than any sequence is no limit.
-    let side = |keys: Option<usize>| keys.filter(|&keys| keys < 2 * LONGEST).map_or(-1, |keys| keys as i32);
+    let side = |keys: Option<usize>| keys.filter(|&keys| keys < LONGEST).map_or(-1, |keys| keys as i32);
     params::Options {
         scale: options.scale.unwrap_or_else(|| 1.0 / (shape.d as f64).sqrt()) as f32,
         softcap: options.softcap as f32,
@@ -193,10 +222,11 @@ mod tests {
     use super::*;
     use crate::Algorithm;
 
-    const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Triton];
+    const ALL: [Algorithm; 5] =
+        [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Fa2Mma, Algorithm::Triton];
 
-    /// What an H200 gives a block.
-    const SHARED: usize = 227 << 10;
+    /// An H200.
+    const TARGET: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
 
     fn shape(sequences: Vec<(usize, usize)>) -> Shape {
         let sequences = sequences.into_iter().map(|(q, k)| Sequence { q: 0..q, k: 0..k }).collect();
@@ -205,7 +235,7 @@ mod tests {
 
     /// In F16, which all take.
     fn plan(algorithm: Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
-        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), SHARED)
+        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), TARGET)
     }
 
     fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
@@ -256,12 +286,12 @@ mod tests {
 
     #[test]
     fn a_device_of_less_shared_memory_takes_fewer_channels() {
-        let plan = |d, shared| {
+        let plan = |d, shared_per_block| {
             let shape = Shape { d, ..shape(vec![(5, 7)]) };
-            Algorithm::Fa2Simt.plan(&shape, &Options::default(), shared).map(drop)
+            Algorithm::Fa2Simt.plan(&shape, &Options::default(), Target { shared_per_block, ..TARGET }).map(drop)
         };
-        assert!(plan(64, 99 << 10).is_ok() && plan(256, SHARED).is_ok());
-        for (d, shared) in [(65, 99 << 10), (200, 99 << 10), (257, SHARED)] {
+        assert!(plan(64, 99 << 10).is_ok() && plan(256, 227 << 10).is_ok());
+        for (d, shared) in [(65, 99 << 10), (200, 99 << 10), (257, 227 << 10)] {
             assert!(matches!(plan(d, shared), Err(AttentionError::Unsupported { .. })), "{d} with {shared}");
         }
     }
@@ -290,7 +320,7 @@ mod tests {
         assert_eq!(sides(Mask::Full), (-1, -1));
         assert_eq!(sides(Mask::Causal), (-1, 0));
         assert_eq!(sides(window(Some(3), None)), (3, -1));
-        assert_eq!(sides(window(Some(usize::MAX), Some((1 << 31) - 1))), (-1, i32::MAX));
-        assert_eq!(sides(window(Some(1 << 31), Some(0))), (-1, 0));
+        assert_eq!(sides(window(Some(usize::MAX), Some((1 << 30) - 1))), (-1, (1 << 30) - 1));
+        assert_eq!(sides(window(Some(1 << 30), Some(0))), (-1, 0));
     }
 }

@@ -3,9 +3,9 @@
 // The launches: their arguments are addresses, which nothing can check.
 #![allow(unsafe_code)]
 
-use crate::plan::{Extra, Plan, Shape};
+use crate::plan::{Extra, Plan, Shape, Target};
 use crate::tensors::{Tensors, Uploaded};
-use crate::{fa1, fa2_simt, naive, triton};
+use crate::{fa1, fa2_mma, fa2_simt, naive, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Image, Kernel, Stream, Variant};
 use std::collections::HashMap;
@@ -21,7 +21,9 @@ pub enum Algorithm {
     Fa1,
     /// FlashAttention-2 on CUDA cores.
     Fa2Simt,
-    /// FlashAttention-2 on tensor cores, compiled by Triton.
+    /// FlashAttention-2 on tensor cores.
+    Fa2Mma,
+    /// The same, compiled by Triton.
     Triton,
 }
 
@@ -32,6 +34,7 @@ impl Algorithm {
             Algorithm::Naive => "cuda-naive",
             Algorithm::Fa1 => "cuda-fa1",
             Algorithm::Fa2Simt => "cuda-fa2-simt",
+            Algorithm::Fa2Mma => "cuda-fa2",
             Algorithm::Triton => "triton-fa2",
         }
     }
@@ -42,30 +45,34 @@ impl Algorithm {
             Algorithm::Naive => &naive::VARIANTS,
             Algorithm::Fa1 => &fa1::VARIANTS,
             Algorithm::Fa2Simt => &fa2_simt::VARIANTS,
+            Algorithm::Fa2Mma => &fa2_mma::VARIANTS,
             Algorithm::Triton => &triton::VARIANTS,
         }
     }
 
-    /// Tiles, grids, kernels and workspace for a call, on a device that gives a block `shared_per_block` bytes of shared memory.
-    /// Of the options that are tensors, only whether they are there is looked at.
+    /// Whether it runs on tensor cores, which take numbers of 16 bits: then P is rounded to the tensors' type.
+    fn on_tensor_cores(self) -> bool {
+        matches!(self, Algorithm::Fa2Mma | Algorithm::Triton)
+    }
+
+    /// Tiles, grids, kernels and workspace for a call. Of the options that are tensors, only whether they are there is looked at.
     ///
     /// # Errors
     /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
     /// reaches.
-    pub fn plan(self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
+    pub fn plan(self, shape: &Shape, options: &Options, target: Target) -> Result<Plan, AttentionError> {
         let rung = self.name();
         shape.check(rung)?;
-        let place = match (shape.dtype, self) {
-            (DType::F16, Algorithm::Triton) => 0,
-            (DType::Bf16, Algorithm::Triton) => 1,
-            (DType::F32, algorithm) if algorithm != Algorithm::Triton => 0,
-            (DType::F16, _) => 1,
-            (other, _) => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
+        let types = if self.on_tensor_cores() { [DType::F16, DType::Bf16] } else { [DType::F32, DType::F16] };
+        let Some(place) = types.iter().position(|dtype| *dtype == shape.dtype) else {
+            return Err(AttentionError::Unsupported { rung, what: format!("{} tensors", shape.dtype) });
         };
+        let shared_per_block = target.shared_per_block;
         match self {
             Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
             Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
             Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
+            Algorithm::Fa2Mma => fa2_mma::plan(rung, &fa2_mma::OF_TYPE[place], target, shape, options),
             Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
         }
     }
@@ -81,6 +88,7 @@ impl Algorithm {
 pub struct CudaRung {
     algorithm: Algorithm,
     device: Device,
+    target: Target,
     stream: Stream,
     /// Kernels that have been launched, by file, variant and name.
     kernels: Mutex<HashMap<[&'static str; 3], Kernel>>,
@@ -92,8 +100,15 @@ impl CudaRung {
     /// # Errors
     /// The driver fails.
     pub fn new(algorithm: Algorithm, device: &Device) -> Result<Self, DeviceError> {
-        let (device, stream) = (device.clone(), device.stream()?);
-        Ok(CudaRung { algorithm, device, stream, kernels: Mutex::default() })
+        let (device, target, stream) = (device.clone(), device.attributes().into(), device.stream()?);
+        Ok(CudaRung { algorithm, device, target, stream, kernels: Mutex::default() })
+    }
+
+    /// The rung with the keys of short queries in so many parts, whatever the batch: [`Target::splits`]. So a result has the
+    /// same bits in any batch.
+    pub fn with_splits(mut self, splits: usize) -> Self {
+        self.target.splits = Some(splits);
+        self
     }
 
     /// The rung with the kernels of a variant from this image, for trying a change to a kernel. The image has all kernels of
@@ -126,7 +141,7 @@ impl CudaRung {
     /// # Errors
     /// As there.
     pub fn plan(&self, shape: &Shape, options: &Options) -> Result<Plan, AttentionError> {
-        self.algorithm.plan(shape, options, self.device.attributes().shared_per_block as usize)
+        self.algorithm.plan(shape, options, self.target)
     }
 
     /// Puts a planned call into a stream of the device. It can be captured once it has run before.
@@ -148,6 +163,7 @@ impl CudaRung {
             match &extra {
                 Extra::None => {}
                 Extra::Triton => args = triton::arguments(&problem).to_vec(),
+                Extra::Splits(splits) => args.push(Arg::Bytes(bytemuck::bytes_of(splits))),
                 Extra::Scores(scores) => args.push(Arg::Bytes(bytemuck::bytes_of(scores))),
                 Extra::Running(blocks, running) => {
                     args.extend([Arg::Bytes(bytemuck::bytes_of(blocks)), Arg::Bytes(bytemuck::bytes_of(running))]);
@@ -199,7 +215,7 @@ impl Attention for CudaRung {
     }
 
     fn weights(&self, problem: &Problem) -> DType {
-        if self.algorithm == Algorithm::Triton { problem.dtype() } else { DType::F32 }
+        if self.algorithm.on_tensor_cores() { problem.dtype() } else { DType::F32 }
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
@@ -229,6 +245,12 @@ impl Extra {
     fn at(self, workspace: u64) -> Extra {
         match self {
             Extra::None | Extra::Triton => self,
+            Extra::Splits(mut splits) => {
+                splits.o += workspace;
+                splits.m += workspace;
+                splits.l += workspace;
+                Extra::Splits(splits)
+            }
             Extra::Scores(mut scores) => {
                 scores.data += workspace;
                 Extra::Scores(scores)

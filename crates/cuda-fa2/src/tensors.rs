@@ -56,15 +56,20 @@ impl DeviceTensor {
 }
 
 impl Plan {
-    /// The table of sequences as kernels read it, to be copied to the device.
+    /// The table of sequences as kernels read it, to be copied to the device; empty if they have no need of it.
     pub fn sequences(&self) -> &[u8] {
+        if self.tabled { self.table() } else { &[] }
+    }
+
+    /// The table, whether or not it is read.
+    fn table(&self) -> &[u8] {
         bytemuck::cast_slice(&self.sequences)
     }
 
     /// The launches for tensors that lie where these do.
     pub(crate) fn steps_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Step], DeviceError> {
         let (d, d_v) = (self.problem.d, self.problem.d_v);
-        let keys = self.sequences.iter().any(|sequence| sequence.k_len > 0);
+        let keys = self.problem.k_len > 0;
         let read = [("q", q, d, true), ("k", k, d, keys), ("v", v, d_v, keys), ("o", o, d_v, true)];
         for (name, tensor, channels, is_read) in read {
             let stride = tensor.strides[3];
@@ -89,7 +94,7 @@ impl Plan {
         problem.options.slopes = option(tensors.alibi_slopes);
         problem.options.bias = option(tensors.bias);
         problem.options.sinks = tensors.sinks.unwrap_or(0);
-        problem.sequences = tensors.sequences;
+        problem.sequences = if self.tabled { tensors.sequences } else { 0 };
         problem
     }
 }
@@ -134,7 +139,7 @@ impl Uploaded {
         let bias = options.bias.map(|bias| upload(device, bias.into_dyn())).transpose()?.map(&mut keep);
         let sinks = options.sinks.map(|sinks| upload(device, sinks.into_dyn())).transpose()?;
         let sinks = sinks.map(&mut keep).map(|sinks| sinks.address);
-        let sequences = device.upload(plan.sequences())?;
+        let sequences = device.upload(plan.table())?;
         let workspace = device.alloc(plan.workspace_bytes())?;
         let output = |shape: &[usize], size: usize| {
             let buffer = device.alloc(shape.iter().product::<usize>() * size)?;

@@ -62,7 +62,7 @@ pub(crate) fn plan(
             return refuse(what);
         }
     }
-    plan.adjacent = true;
+    (plan.adjacent, plan.tabled) = (true, true);
     if !plan.is_empty() {
         let step = |&(_, rows, variant): &Size| {
             let (kernel, threads, shared) = variant.kernels[0];

@@ -206,7 +206,7 @@ impl Device {
         let arch = variant.arch_on(attributes.compute_capability)?;
         let source = variant.source()?;
         let image = match self {
-            _ if variant.is_triton() => Image::Ptx(prebuilt::ptx(variant)?.into()),
+            _ if variant.is_triton() => Image::Ptx(prebuilt::ptx(variant)?.into_owned()),
             Device::Cuda(_) => image_for_a_gpu(variant, &source, &arch, attributes.driver)?,
             Device::Simulated(_) => Image::Ptx(ptx(variant, &source)?),
         };
@@ -228,14 +228,14 @@ impl Device {
 fn image_for_a_gpu(variant: &Variant, source: &Source, arch: &str, driver: u32) -> Result<Image, DeviceError> {
     match Nvrtc::find().and_then(|nvrtc| nvrtc.serves(source, arch, driver).map(|()| nvrtc)) {
         Ok(nvrtc) => cubin(nvrtc, source, arch).map(Image::Cubin),
-        Err(why) => prebuilt::ptx(variant).map(|ptx| Image::Ptx(ptx.into())).map_err(|error| neither(&error, &why)),
+        Err(why) => prebuilt::ptx(variant).map(|ptx| Image::Ptx(ptx.into_owned())).map_err(|error| neither(&error, &why)),
     }
 }
 
 /// The prebuilt PTX, or else NVRTC's.
 fn ptx(variant: &Variant, source: &Source) -> Result<String, DeviceError> {
     match (prebuilt::ptx(variant), Nvrtc::find()) {
-        (Ok(ptx), _) => Ok(ptx.into()),
+        (Ok(ptx), _) => Ok(ptx.into_owned()),
         (Err(_), Ok(nvrtc)) => Ok(String::from_utf8_lossy(&nvrtc.ptx(source, variant.arch)?.code).into_owned()),
         (Err(error), Err(why)) => Err(neither(&error, &why)),
     }

@@ -5,6 +5,14 @@
 
 use crate::nvrtc::ptx_options;
 use crate::{DeviceError, Variant, variant};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use std::borrow::Cow;
+use std::io::{Read, Write};
+
+/// The longest text that is kept as it is, to be read: longer ones are packed by gzip.
+const LONGEST: usize = 512 << 10;
 
 /// The version of PTX that a file says it is of: 8.0 has all that is used, and drivers from 525 (CUDA 12.0) on take it. They
 /// refuse a file of a version that is newer than they are, which is what a compiler writes, whatever it uses.
@@ -14,9 +22,17 @@ const VERSION: &str = ".version 8.0";
 ///
 /// # Errors
 /// There is none, or it was compiled from other sources than those that are here.
-pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
+pub fn ptx(variant: &Variant) -> Result<Cow<'static, str>, DeviceError> {
     let refuse = |why| DeviceError::Prebuilt { file: variant.ptx_name(), why };
-    let text = variant::file(&format!("prebuilt/{}", variant.ptx_name())).ok_or_else(|| refuse("not there"))?;
+    let name = format!("prebuilt/{}", variant.ptx_name());
+    let text = match variant::file(&name) {
+        Some(text) => text.into(),
+        None => {
+            let packed = variant::packed(&format!("{name}.gz")).ok_or_else(|| refuse("not there"))?;
+            unpacked(packed).map_err(|_| refuse("it is no packed text"))?.into()
+        }
+    };
+    let text: Cow<str> = text;
     if text.starts_with(&head(variant)?) {
         Ok(text)
     } else {
@@ -30,6 +46,26 @@ pub fn ptx(variant: &Variant) -> Result<&'static str, DeviceError> {
 /// The folder `kernels` has no such file.
 pub fn text(variant: &Variant, ptx: &str) -> Result<String, DeviceError> {
     Ok(format!("{}{}", head(variant)?, lowered(ptx)))
+}
+
+/// The name and the bytes of a file with this text: packed, if it is long.
+pub fn file(variant: &Variant, text: &str) -> (String, Vec<u8>) {
+    if text.len() <= LONGEST {
+        return (variant.ptx_name(), text.into());
+    }
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(text.as_bytes()).expect("a list grows");
+    (format!("{}.gz", variant.ptx_name()), packed.finish().expect("a list grows"))
+}
+
+/// The text of a packed file.
+///
+/// # Errors
+/// It is none.
+pub fn unpacked(packed: &[u8]) -> std::io::Result<String> {
+    let mut text = String::new();
+    GzDecoder::new(packed).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// PTX that says that it is of the lowest version that has what it uses. The assembler knows whether that is so.

@@ -10,14 +10,22 @@ static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs")
 /// What has Triton compile the Python files.
 const TRITON: &str = "triton/compile.py";
 
+/// Names and bytes of its packed files, in order of names.
+static PACKED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/packed.rs"));
+
 /// The names of all files of the folder `kernels`, "tile/problem.cuh".
 pub fn files() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|(name, _)| *name)
+    FILES.iter().map(|(name, _)| *name).chain(PACKED.iter().map(|(name, _)| *name))
 }
 
 /// The text of a file of the folder `kernels`, as it was when this program was built.
 pub fn file(name: &str) -> Option<&'static str> {
     FILES.binary_search_by(|(file, _)| (*file).cmp(name)).ok().map(|place| FILES[place].1)
+}
+
+/// The bytes of a packed file of the folder `kernels`.
+pub(crate) fn packed(name: &str) -> Option<&'static [u8]> {
+    PACKED.binary_search_by(|(file, _)| (*file).cmp(name)).ok().map(|place| PACKED[place].1)
 }
 
 /// One way to compile a file of the folder `kernels`.
@@ -36,7 +44,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// The name of its prebuilt file, "05_naive.f16.sm_80.ptx".
+    /// The name of its prebuilt file, "05_naive.f16.sm_80.ptx"; a [packed](crate::prebuilt::file) one has ".gz" behind it.
     pub fn ptx_name(&self) -> String {
         let stem = self.file.trim_end_matches(".cu").trim_end_matches(".py").replace('/', "_");
         format!("{stem}.{}.{}.ptx", self.name, self.arch)

@@ -4,7 +4,7 @@ use attention::oracle::Oracle;
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, DType, Mask, NoMeter, Options, Problem, Traffic, TrafficMeter,
 };
-use cuda_fa2::{Algorithm, CudaRung, Plan, Shape};
+use cuda_fa2::{Algorithm, CudaRung, Plan, Shape, Target};
 use device::{Device, DeviceError};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
@@ -216,6 +216,14 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         algorithm: Algorithm::Fa2Simt,
     },
     DeviceRung {
+        name: "cuda-fa2",
+        chapter: 5,
+        summary: "the same on tensor cores, with copies that nobody waits for",
+        on_cpu: "fa2",
+        takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 256, options: true, beyond_f32: true },
+        algorithm: Algorithm::Fa2Mma,
+    },
+    DeviceRung {
         name: "triton-fa2",
         chapter: 5,
         summary: "the same in Triton, on tensor cores",
@@ -272,12 +280,12 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
-    /// The plan of a call on a device that gives a block `shared_per_block` bytes of shared memory. No device is needed.
+    /// The plan of a call. No device is needed.
     ///
     /// # Errors
     /// As [`Algorithm::plan`].
-    pub fn plan(&self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
-        self.algorithm.plan(shape, options, shared_per_block)
+    pub fn plan(&self, shape: &Shape, options: &Options, target: Target) -> Result<Plan, AttentionError> {
+        self.algorithm.plan(shape, options, target)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::input::{Input, check_problem_memory};
 use anyhow::{Context, Result, ensure};
 use attention::{Problem, Traffic};
 use counts::Formula;
-use cuda_fa2::{Plan, Shape};
+use cuda_fa2::{Plan, Shape, Target};
 use device::Device;
 use ladder::bench;
 use ladder::registry::{self, DeviceRung, Settings};
@@ -26,13 +26,13 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let input = Input::from_args(&args.problem, true, rung.takes.dtypes[0])?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
-    let shared = Device::simulated().attributes().shared_per_block as usize;
-    let plan = rung.plan(&Shape::from(&problem), problem.options(), shared)?;
+    let target = Target::from(Device::simulated().attributes());
+    let plan = rung.plan(&Shape::from(&problem), problem.options(), target)?;
     let seeds = Schedules { first: args.seed, count: args.schedules };
     let bar = cli::progress(args.schedules)?;
     let simulated = schedules::run(&problem, seeds, |device| rung.build(device), &bar)?;
     bar.finish_and_clear();
-    let formula = formula(rung, &problem, shared);
+    let formula = formula(rung, &problem, target.shared_per_block);
     let done = Done { args, used: input.describe(&problem), plan, rung, formula, simulated };
     cli::print(&if args.json { done.json().to_string() } else { done.text() })?;
     if let Err(failure) = &done.simulated {
@@ -161,6 +161,8 @@ mod tests {
     use crate::cli::sim_args;
     use testkit::problems::Spec;
 
+    const TARGET: Target = Target { shared_per_block: 1 << 16, multiprocessors: 1, splits: None };
+
     #[test]
     fn a_failure_is_told_with_its_seed_and_the_command_that_repeats_it() {
         let args = sim_args(&["cuda-fa1", "--n=3", "--d=4", "--seed=5", "--schedules=10"]);
@@ -169,9 +171,9 @@ mod tests {
         let done = |seed| Done {
             args: &args,
             used: "some numbers".into(),
-            plan: rung.plan(&Shape::from(&problem), problem.options(), 1 << 16).unwrap(),
+            plan: rung.plan(&Shape::from(&problem), problem.options(), TARGET).unwrap(),
             rung,
-            formula: formula(rung, &problem, 1 << 16),
+            formula: formula(rung, &problem, TARGET.shared_per_block),
             simulated: Err(Failure { seed, what: "fa1: race: it was\n  at line 3".into() }),
         };
         let head = "cuda-fa1 on a simulated GPU. some numbers\n";

@@ -7,6 +7,7 @@ use crate::format;
 use anyhow::{Context, Result, ensure};
 use attention::{Options, Traffic};
 use comfy_table::Cell;
+use cuda_fa2::Target;
 use ladder::bench::ncu::Launch;
 use ladder::bench::{Case, Results, ncu};
 use ladder::registry::{self, DeviceRung};
@@ -16,8 +17,8 @@ use std::path::Path;
 /// What is added to the method of the results.
 const METHOD: &str = "ncu_read_bytes and ncu_written_bytes as ncu read them, the sums over the kernels of one call";
 
-/// The most shared memory that a device gives a block. No grid depends on it, only what is refused.
-const SHARED: usize = 227 << 10;
+/// An H200. Of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles of rows.
+const TARGET: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
 
 /// What a rung moved on a case.
 type Call<'a> = (&'a Case, &'static DeviceRung, Traffic);
@@ -51,7 +52,7 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
 /// What a rung launches on a case.
 fn launches(case: &Case, rung: &DeviceRung) -> Result<Vec<Launch>> {
     let options = Options { mask: case.mask, ..Options::default() };
-    let plan = rung.plan(&case.shape(), &options, SHARED).with_context(|| case.to_string())?;
+    let plan = rung.plan(&case.shape(), &options, TARGET).with_context(|| case.to_string())?;
     Ok(plan.launches().map(|(kernel, grid, block)| Launch { kernel: kernel.into(), grid, block }).collect())
 }
 

@@ -84,9 +84,8 @@ fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> 
     let (options, mut workspace) = (Options { mask: case.mask, ..Options::default() }, 0);
     let free = device.memory_free()?;
     if tensors <= free as f64 {
-        let shared = device.attributes().shared_per_block as usize;
         for rung in rungs {
-            let plan = rung.plan(&case.shape(), &options, shared).with_context(|| case.to_string())?;
+            let plan = rung.plan(&case.shape(), &options, device.attributes().into()).with_context(|| case.to_string())?;
             workspace = plan.workspace_bytes().max(workspace);
         }
     }

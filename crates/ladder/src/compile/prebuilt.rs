@@ -19,7 +19,8 @@ pub(super) fn failures() -> Vec<String> {
     let broken = kernels::variants().filter_map(|variant| prebuilt::ptx(variant).err()).map(|error| error.to_string());
     let wanted: BTreeSet<String> =
         kernels::variants().map(|variant| format!("prebuilt/{}", variant.ptx_name())).collect();
-    let others = device::files().filter(|name| name.starts_with("prebuilt/") && !wanted.contains(*name));
+    let is_wanted = |name: &str| wanted.contains(name.trim_end_matches(".gz"));
+    let others = device::files().filter(|name| name.starts_with("prebuilt/") && !is_wanted(name));
     broken.chain(others.map(|name| format!("kernels/{name}: of no variant, wanted it gone"))).collect()
 }
 
@@ -45,7 +46,7 @@ pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>)
 pub(super) fn differences(files: &[(&'static Variant, String)]) -> Vec<String> {
     let compiler = |text: &str| text.lines().find(|line| line.starts_with(COMPILER)).map(String::from);
     let other = |variant: &Variant, text: &str| {
-        prebuilt::ptx(variant).is_ok_and(|found| compiler(found) == compiler(text) && found != text)
+        prebuilt::ptx(variant).is_ok_and(|found| compiler(&found) == compiler(text) && found != text)
     };
     let differing = files.iter().filter(|(variant, text)| other(variant, text));
     differing
@@ -73,9 +74,19 @@ pub(super) fn write(root: &Path, files: &[(&'static Variant, String)]) -> Result
     let (folder, mut written) = (root.join("kernels/prebuilt"), 0);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     for (variant, text) in files {
-        let path = folder.join(variant.ptx_name());
-        if fs::read_to_string(&path).ok().as_ref() != Some(text) {
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        // A text that has become long, or short, has another name.
+        if prebuilt::ptx(variant).is_ok_and(|found| found == *text) {
+            continue;
+        }
+        let (name, bytes) = prebuilt::file(variant, text);
+        for old in [variant.ptx_name(), format!("{}.gz", variant.ptx_name())] {
+            if old != name && folder.join(&old).exists() {
+                fs::remove_file(folder.join(&old)).with_context(|| old)?;
+            }
+        }
+        let path = folder.join(name);
+        if fs::read(&path).ok().as_ref() != Some(&bytes) {
+            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
             written += 1;
         }
     }

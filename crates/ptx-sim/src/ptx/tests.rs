@@ -7,6 +7,7 @@ mod instructions;
 mod prebuilt;
 
 use super::{Function, Instruction, Item, Module, Operand, read};
+use std::io::Read;
 
 /// What every text begins with: three lines.
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
@@ -44,16 +45,22 @@ fn instructions(items: &[Item]) -> Vec<&Instruction> {
     found
 }
 
-/// A file of the repository.
+/// A file of the repository, unpacked if it is packed.
 fn repository_file(path: &str) -> String {
-    std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    let file = std::fs::read(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    if !path.ends_with(".gz") {
+        return String::from_utf8(file).unwrap();
+    }
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*file).read_to_string(&mut text).unwrap();
+    text
 }
 
 /// The names of the prebuilt PTX.
 fn prebuilt_files() -> Vec<String> {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/prebuilt")).unwrap();
     let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-    names.retain(|name| name.ends_with(".ptx"));
+    names.retain(|name| name.ends_with(".ptx") || name.ends_with(".ptx.gz"));
     names.sort();
     assert!(names.len() >= 11, "{names:?}");
     names

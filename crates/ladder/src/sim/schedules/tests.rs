@@ -18,12 +18,12 @@ fn owned() -> OwnedProblem {
 fn edited(edit: fn(&str) -> String, after_the_first: bool) -> Result<Simulated, Failure> {
     let variant = cuda_fa2::variants().find(|variant| (variant.file, variant.name) == ("05_naive.cu", "f32")).unwrap();
     let sound = prebuilt::ptx(variant).unwrap();
-    let text = edit(sound);
+    let text = edit(&sound);
     assert_ne!(text, sound);
     let rung = registry::device_rung("cuda-naive").unwrap();
     let first = AtomicBool::new(after_the_first);
     let build = |device: &Device| {
-        let text = if first.swap(false, Relaxed) { sound } else { &text };
+        let text = if first.swap(false, Relaxed) { &*sound } else { &text };
         rung.build(device)?.with_image(variant, &Image::Ptx(text.into()))
     };
     run(&owned().problem(), SCHEDULES, build, &ProgressBar::hidden()).unwrap()

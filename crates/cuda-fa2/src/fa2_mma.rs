@@ -1,0 +1,264 @@
+//! `05_fa2_mma.cu`: Algorithm 1 of FlashAttention-2 on tensor cores.
+//!
+//! Long queries are cut into tiles of rows, a block of threads each. Where those are too few to keep all multiprocessors busy the
+//! tiles are half as long; so they are where more than scale and mask makes the scores, for registers. Short queries fill a
+//! tile with the rows of all heads that share a kv head, and several blocks share the keys: what they find of a row is joined
+//! by a second kernel.
+
+use crate::params::Splits;
+use crate::plan::{Extra, Plan, Shape, Step, Target, launch_shape};
+use attention::{AttentionError, Options};
+use device::Variant;
+
+/// The variants in F16 and in BF16, each with what it pads q, k and v to.
+pub(crate) static OF_TYPE: [[(usize, &Variant); 6]; 2] = [
+    [
+        (32, &VARIANTS[0]),
+        (64, &VARIANTS[1]),
+        (96, &VARIANTS[2]),
+        (128, &VARIANTS[3]),
+        (192, &VARIANTS[4]),
+        (256, &VARIANTS[5]),
+    ],
+    [
+        (32, &VARIANTS[6]),
+        (64, &VARIANTS[7]),
+        (96, &VARIANTS[8]),
+        (128, &VARIANTS[9]),
+        (192, &VARIANTS[10]),
+        (256, &VARIANTS[11]),
+    ],
+];
+
+macro_rules! variant {
+    ($name:literal, $element:literal, $head_dim:literal, $d:literal) => {
+        Variant {
+            file: "05_fa2_mma.cu",
+            name: $name,
+            defines: &[("ELEMENT", $element), ("HEAD_DIM", $head_dim)],
+            arch: "sm_80",
+            kernels: &[
+                ("fa2_mma", long($d).threads(), long($d).shared_bytes($d)),
+                ("fa2_mma_medium", medium($d).threads(), medium($d).shared_bytes($d)),
+                ("fa2_mma_options", medium($d).threads(), medium($d).shared_bytes($d)),
+                ("fa2_mma_short", short($d).threads(), short($d).shared_bytes($d)),
+                ("fa2_mma_short_options", short($d).threads(), short($d).shared_bytes($d)),
+                ("fa2_mma_combine", COMBINERS, 0),
+            ],
+        }
+    };
+}
+
+pub(crate) static VARIANTS: [Variant; 12] = [
+    variant!("f16.d32", "f16", "32", 32),
+    variant!("f16.d64", "f16", "64", 64),
+    variant!("f16.d96", "f16", "96", 96),
+    variant!("f16.d128", "f16", "128", 128),
+    variant!("f16.d192", "f16", "192", 192),
+    variant!("f16.d256", "f16", "256", 256),
+    variant!("bf16.d32", "bf16", "32", 32),
+    variant!("bf16.d64", "bf16", "64", 64),
+    variant!("bf16.d96", "bf16", "96", 96),
+    variant!("bf16.d128", "bf16", "128", 128),
+    variant!("bf16.d192", "bf16", "192", 192),
+    variant!("bf16.d256", "bf16", "256", 256),
+];
+
+/// Queries up to this length are short: they would leave most of a longer tile empty.
+const SHORT: usize = 16;
+
+/// Short blocks that a multiprocessor runs at once: their tiles of keys are 64 KiB at 128 channels.
+const AT_ONCE: usize = 3;
+
+/// Rounds of blocks, at least, that even out who has more to do, as long as a block has [`LEAST_TILES`] of keys.
+const ROUNDS: usize = 8;
+const LEAST_TILES: usize = 4;
+
+/// Threads of `fa2_mma_combine`.
+const COMBINERS: u32 = 8 * 32;
+
+/// `Block` of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    warps: usize,
+    /// Times 16 rows a warp.
+    tiles: usize,
+    keys: usize,
+}
+
+impl Block {
+    const fn rows(self) -> usize {
+        16 * self.tiles * self.warps
+    }
+
+    const fn threads(self) -> u32 {
+        32 * self.warps as u32
+    }
+
+    /// Of q, and of k and v two tiles each.
+    const fn shared_bytes(self, head_dim: usize) -> u32 {
+        ((self.rows() + 4 * self.keys) * head_dim * 2) as u32
+    }
+}
+
+const fn long(head_dim: usize) -> Block {
+    let keys = match head_dim {
+        ..=64 => 128,
+        65..=96 => 64,
+        97..=128 => 48,
+        _ => 32,
+    };
+    Block { warps: 4, tiles: if head_dim <= 128 { 2 } else { 1 }, keys }
+}
+
+const fn medium(head_dim: usize) -> Block {
+    Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
+}
+
+const fn short(head_dim: usize) -> Block {
+    Block { warps: 1, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
+}
+
+pub(crate) fn plan(
+    rung: &'static str,
+    variants: &'static [(usize, &'static Variant)],
+    target: Target,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Plan, AttentionError> {
+    let Some(&(head_dim, variant)) = variants.iter().find(|(head_dim, _)| shape.d.max(shape.d_v) <= *head_dim) else {
+        return Err(AttentionError::Unsupported { rung, what: "more than 256 channels".into() });
+    };
+    let with_options = asks_for_options(shape, options);
+    if shape.q_len() <= SHORT {
+        return plan_short(rung, (head_dim, variant), target, shape, options, with_options);
+    }
+    let blocks_of = |block: Block| shape.all_heads().saturating_mul(shape.q_len().div_ceil(block.rows()));
+    let (kernel, block) = if with_options {
+        ("fa2_mma_options", medium(head_dim))
+    } else if head_dim <= 128 && blocks_of(long(head_dim)) <= target.multiprocessors {
+        ("fa2_mma_medium", medium(head_dim))
+    } else {
+        ("fa2_mma", long(head_dim))
+    };
+    let mut plan = Plan::new(shape, options, block.rows());
+    if !plan.is_empty() {
+        let bytes = block.shared_bytes(head_dim) as usize;
+        let shape = launch_shape(rung, blocks_of(block), [block.threads(), 1, 1], bytes)?;
+        plan.steps.push(Step { variant, kernel, shape, extra: Extra::Splits(Splits::default()) });
+    }
+    Ok(plan)
+}
+
+/// Whether scores are more than the scale, folded into a power of two, and a mask. A scale that is not positive would turn a
+/// maximum into a minimum, and a very large or small one would leave f32.
+fn asks_for_options(shape: &Shape, options: &Options) -> bool {
+    let scale = options.scale.unwrap_or_else(|| 1.0 / (shape.d as f64).sqrt());
+    options.softcap != 0.0
+        || options.alibi_slopes.is_some()
+        || options.bias.is_some()
+        || !(1e-30..1e30).contains(&scale)
+}
+
+fn plan_short(
+    rung: &'static str,
+    (head_dim, variant): (usize, &'static Variant),
+    target: Target,
+    shape: &Shape,
+    options: &Options,
+    with_options: bool,
+) -> Result<Plan, AttentionError> {
+    let block = short(head_dim);
+    let packed_rows = shape.q_len() * (shape.heads / shape.kv_heads);
+    let mut plan = Plan::new(shape, options, block.rows());
+    if plan.is_empty() {
+        return Ok(plan);
+    }
+    plan.problem.row_tiles = packed_rows.div_ceil(block.rows()) as i32;
+    let unsplit = (shape.sequences.len() * shape.kv_heads).saturating_mul(packed_rows.div_ceil(block.rows()));
+    let splits = target.splits.unwrap_or_else(|| splits(shape.k_len().div_ceil(block.keys), unsplit, target)).max(1);
+
+    let rows = shape.all_heads() as u128 * shape.q_len() as u128 * splits as u128;
+    let [o, m, l] = [0, head_dim as u128, head_dim as u128 + 1].map(|numbers| rows * numbers * size_of::<f32>() as u128);
+    let bytes = l + rows * size_of::<f32>() as u128;
+    plan.workspace_bytes =
+        usize::try_from(bytes).map_err(|_| AttentionError::Memory { what: "what splits find of rows", bytes })?;
+    let [o, m, l] = [o, m, l].map(|place| place as u64);
+    let extra = Extra::Splits(Splits { o, m, l, count: splits as i32, padding: 0 });
+    let kernel = if with_options { "fa2_mma_short_options" } else { "fa2_mma_short" };
+    let shared = block.shared_bytes(head_dim) as usize;
+    let split = launch_shape(rung, unsplit.saturating_mul(splits), [block.threads(), 1, 1], shared)?;
+    let joined = launch_shape(rung, shape.all_heads().saturating_mul(shape.q_len()), [COMBINERS, 1, 1], 0)?;
+    plan.steps.push(Step { variant, kernel, shape: split, extra });
+    plan.steps.push(Step { variant, kernel: "fa2_mma_combine", shape: joined, extra });
+    Ok(plan)
+}
+
+/// Into how many parts to split `tiles` of keys where there are so many blocks without it: as many as keep all multiprocessors
+/// busy, and then more, as long as they are worth a block.
+fn splits(tiles: usize, unsplit: usize, target: Target) -> usize {
+    let at_once = target.multiprocessors * AT_ONCE;
+    let busy = tiles.min(at_once / unsplit);
+    busy.max((tiles / LEAST_TILES).min(ROUNDS * at_once / unsplit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attention::{DType, Sequence};
+
+    #[test]
+    fn the_kernel_has_the_sizes_that_are_planned_with() {
+        let text = device::file("05_fa2_mma.cu").unwrap();
+        for line in [
+            "using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 96 ? 64 : D <= 128 ? 48 : 32>;",
+            "using Medium = Block<4, 1, D <= 128 ? 64 : 32>;",
+            "using Short = Block<1, 1, D <= 128 ? 64 : 32, true>;",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        assert!(device::file("tile/splits.cuh").unwrap().contains("constexpr int COMBINERS = 8;"));
+    }
+
+    const H200: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
+
+    fn kernels(shape: &Shape, options: &Options) -> Vec<(&'static str, u32)> {
+        let plan = plan("cuda-fa2", &OF_TYPE[0], H200, shape, options).unwrap();
+        plan.steps.iter().map(|step| (step.kernel, step.shape.grid[0])).collect()
+    }
+
+    fn shape(batch: usize, (heads, kv_heads): (usize, usize), (q, k): (usize, usize)) -> Shape {
+        let sequences = vec![Sequence { q: 0..q, k: 0..k }; batch];
+        Shape { dtype: DType::F16, heads, kv_heads, d: 128, d_v: 128, packed: false, sequences }
+    }
+
+    #[test]
+    fn blocks_are_long_where_there_are_enough_of_them() {
+        let plain = Options::default();
+        assert_eq!(kernels(&shape(1, (16, 16), (1024, 1024)), &plain), [("fa2_mma_medium", 16 * 16)]);
+        assert_eq!(kernels(&shape(1, (16, 16), (2048, 2048)), &plain), [("fa2_mma", 16 * 16)]);
+        assert_eq!(kernels(&shape(3, (4, 2), (17, 5)), &plain), [("fa2_mma_medium", 12)]);
+        for options in [
+            Options { softcap: 30.0, ..Options::default() },
+            Options { scale: Some(-1.0), ..Options::default() },
+            Options { scale: Some(0.0), ..Options::default() },
+            Options { scale: Some(1e-37), ..Options::default() },
+        ] {
+            assert_eq!(kernels(&shape(1, (16, 16), (2048, 2048)), &options), [("fa2_mma_options", 16 * 32)]);
+            assert_eq!(kernels(&shape(1, (2, 2), (1, 1)), &options)[0].0, "fa2_mma_short_options");
+        }
+    }
+
+    #[test]
+    fn keys_of_short_queries_are_split_until_all_multiprocessors_are_busy() {
+        let splits = |batch, keys| {
+            let kernels = kernels(&shape(batch, (32, 8), (1, keys)), &Options::default());
+            assert_eq!(kernels[1], ("fa2_mma_combine", 32 * batch as u32));
+            (kernels[0].1 as usize) / (8 * batch)
+        };
+        assert_eq!([splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 2, 49]);
+        assert_eq!([splits(64, 4096), splits(64, 16384), splits(1024, 4096)], [6, 6, 1]);
+        let four_rows_of_five_heads = kernels(&shape(1, (10, 2), (4, 64)), &Options::default());
+        assert_eq!(four_rows_of_five_heads, [("fa2_mma_short", 2 * 2), ("fa2_mma_combine", 10 * 4)]);
+    }
+}
