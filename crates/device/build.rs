@@ -20,13 +20,13 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("kernels.rs"), table)
 }
 
-/// The kernels, headers and prebuilt files under a folder.
+/// The kernels, headers, prebuilt files and what Triton compiles, under a folder.
 fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             list(&path, files)?;
-        } else if path.extension().is_some_and(|kind| ["cu", "cuh", "ptx"].iter().any(|wanted| kind == *wanted)) {
+        } else if path.extension().is_some_and(|kind| ["cu", "cuh", "py", "ptx"].iter().any(|wanted| kind == *wanted)) {
             files.push(path);
         }
     }

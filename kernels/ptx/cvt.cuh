@@ -6,6 +6,11 @@ struct f16 {
     unsigned short bits;
 };
 
+/// A bfloat16, the upper half of an f32, as its bits.
+struct bf16 {
+    unsigned short bits;
+};
+
 __device__ inline float to_f32(float x) { return x; }
 
 /// Widens a half, exactly.
@@ -14,6 +19,9 @@ __device__ inline float to_f32(f16 x) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
     return y;
 }
+
+/// Widens a bfloat16, exactly.
+__device__ inline float to_f32(bf16 x) { return __builtin_bit_cast(float, (unsigned)x.bits << 16); }
 
 template <class T> __device__ T from_f32(float x);
 
@@ -24,4 +32,25 @@ template <> __device__ inline f16 from_f32<f16>(float x) {
     f16 y;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
     return y;
+}
+
+template <> __device__ inline bf16 from_f32<bf16>(float x) {
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+/// Two numbers rounded at once, the first in the lower half of the register.
+template <class T> __device__ unsigned pair_from_f32(float low, float high);
+
+template <> __device__ inline unsigned pair_from_f32<f16>(float low, float high) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+template <> __device__ inline unsigned pair_from_f32<bf16>(float low, float high) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }

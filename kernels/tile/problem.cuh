@@ -31,10 +31,13 @@ struct Options {
 struct Problem {
     Tensor q, k, v, o, lse;  // lse is f32 and has no channels
     Options options;
-    const Sequence* sequences;
-    int batch, heads, group;  // `group` query heads share a kv head
+    const Sequence* sequences;  // null where all lie on the batch axis, as long as each other
+    int batch, heads, group;    // `group` query heads share a kv head
     int d, d_v;
-    int row_tiles;  // tiles of rows of the longest sequence, for kernels that work in tiles
+    int row_tiles;     // tiles of rows of the longest sequence, for kernels that work in tiles
+    int q_len, k_len;  // of the longest sequence
+
+    __device__ Sequence sequence(int b) const { return sequences ? sequences[b] : Sequence{b, 0, q_len, 0, k_len}; }
 };
 
 /// Four elements that are loaded at once.
@@ -55,6 +58,12 @@ template <class T> struct Rows {
     /// Whether four channels from a multiple of 4 on can be loaded at once, as [`Four`].
     __device__ bool in_fours() const {
         return channel == 1 && row % 4 == 0 && channels % 4 == 0 && (unsigned long long)data % sizeof(Four<T>) == 0;
+    }
+    /// Where row i begins.
+    __device__ T* at(int i) const { return data + i * row; }
+    /// Whether eight numbers of 2 bytes from a multiple of 8 on can be copied at once.
+    __device__ bool in_chunks() const {
+        return channel == 1 && row % 8 == 0 && (unsigned long long)data % 16 == 0;
     }
     /// The four channels from c on that begin at `at`, zeros behind the last; `IN_FOURS` if [`Rows::in_fours`].
     template <bool IN_FOURS> __device__ Four<T> four(const T* at, int c) const {
@@ -91,7 +100,7 @@ template <class T> struct Head {
 
     /// Head `head` of sequence `sequence`.
     __device__ Head(const Problem& p, int sequence, int head) {
-        const Sequence s = p.sequences[sequence];
+        const Sequence s = p.sequence(sequence);
         q = rows(p.q, s.batch, head, s.q_start, s.q_len, p.d);
         k = rows(p.k, s.batch, head / p.group, s.k_start, s.k_len, p.d);
         v = rows(p.v, s.batch, head / p.group, s.k_start, s.k_len, p.d_v);
@@ -108,13 +117,12 @@ template <class T> struct Head {
         scale = options.scale, softcap = options.softcap, left = options.left, right = options.right;
     }
 
-    /// The keys that row `i` sees by the mask: aligned to the bottom right, the last row sits on the last key.
+    /// The keys that row `i` sees by the mask: aligned to the bottom right, the last row sits on the last key. Lengths and
+    /// limits are below 2^30.
     __device__ Range visible(int i) const {
-        const long long own = (long long)i + k.len - q.len;
-        const long long start = left < 0 ? 0 : own - left;
-        const long long end = right < 0 ? k.len : own + right + 1;
-        const int from = clamp(start);
-        return {from, max(from, clamp(end))};
+        const int own = i + k.len - q.len;
+        const int start = left < 0 ? 0 : clamp(own - left), end = right < 0 ? k.len : clamp(own + right + 1);
+        return {start, max(start, end)};
     }
 
     /// The keys that at least one of the rows from `first` to before `end` sees: neither end of `visible` ever falls.
@@ -152,5 +160,5 @@ template <class T> struct Head {
         return {data, t.row, t.channel, len, channels};
     }
 
-    __device__ int clamp(long long key) const { return (int)max(0ll, min((long long)k.len, key)); }
+    __device__ int clamp(int key) const { return max(0, min(k.len, key)); }
 };

@@ -160,9 +160,9 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
     output
 }
 
-/// The rungs that run on a device, on the one that `FLASH_LADDER_DEVICE` asks for, if it does: the first GPU, or a simulated
+/// The rungs that run on a device and take the problem, on the one that `FLASH_LADDER_DEVICE` asks for, if it does: the first GPU, or a simulated
 /// one that nothing else uses.
-fn device_rungs() -> Vec<Named> {
+fn device_rungs(problem: &Problem) -> Vec<Named> {
     static GPU: OnceLock<Device> = OnceLock::new();
     let device = match std::env::var("FLASH_LADDER_DEVICE").as_deref() {
         Ok("cuda") => GPU.get_or_init(|| Device::cuda(0).unwrap()).clone(),
@@ -170,19 +170,15 @@ fn device_rungs() -> Vec<Named> {
         Err(VarError::NotPresent) => return Vec::new(),
         other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
     };
-    DEVICE_RUNGS.iter().map(|rung| named(rung.name, rung.build(&device).unwrap())).collect()
+    let takers = DEVICE_RUNGS.iter().filter(|rung| rung.takes.problem(problem));
+    takers.map(|rung| named(rung.name, rung.build(&device).unwrap())).collect()
 }
 
-/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`] on what they
-/// take: F32 and F16 of up to 256 channels, contiguous.
+/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`].
 pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
     let latents = problem.kv_heads() == 1 && problem.values_are_keys();
     let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
-    let for_devices = matches!(problem.dtype(), DType::F32 | DType::F16)
-        && problem.d().max(problem.d_v()) <= 256
-        && problem.block_table().is_none();
-    let on_device = device_rungs().into_iter().filter(|_| for_devices);
-    rungs.chain(on_device).map(|(name, rung)| (name, run(&*rung, problem))).collect()
+    rungs.chain(device_rungs(problem)).map(|(name, rung)| (name, run(&*rung, problem))).collect()
 }
 
 /// o as f32, which holds every output type but F64.

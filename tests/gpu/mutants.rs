@@ -96,9 +96,12 @@ const OWN: &[(&str, &[Fault])] = &[
     ),
 ];
 
+/// Rungs that NVRTC does not compile. The wrong variants of their PTX are in tests/sim.
+const BEFOREHAND: &[&str] = &["triton-fa2"];
+
 pub(crate) fn wrong_kernels_are_caught(device: &Device) -> Result<(), Failed> {
     let mut caught = 0;
-    for rung in DEVICE_RUNGS {
+    for rung in DEVICE_RUNGS.iter().filter(|rung| !BEFOREHAND.contains(&rung.name)) {
         let own = OWN.iter().find(|(name, _)| *name == rung.name).ok_or("a rung without faults of its own")?;
         for fault in SHARED.iter().chain(own.1) {
             is_caught(device, rung, fault)?;
@@ -128,7 +131,7 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
     }
     let config = Config { cases: WITHIN, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    match runner.run(&of_one_variant(device), |spec| check(&attention, &spec)) {
+    match runner.run(&of_one_variant(device, rung), |spec| check(&attention, &spec)) {
         Err(TestError::Fail(..)) => Ok(()),
         Ok(()) => Err(format!("{} with {what} passes {WITHIN} problems", rung.name).into()),
         Err(error) => Err(format!("{} with {what}: {error}", rung.name).into()),
@@ -136,8 +139,8 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
 }
 
 /// Problems that the first variant of each kernel takes: only that one is compiled with the fault.
-fn of_one_variant(device: &Device) -> impl Strategy<Value = Spec> + use<> {
-    for_devices(device).prop_map(|spec| Spec { dtype: DType::F32, d: spec.d.min(64), d_v: spec.d_v.min(64), ..spec })
+fn of_one_variant(device: &Device, rung: &DeviceRung) -> impl Strategy<Value = Spec> + use<> {
+    for_devices(device, rung.takes).prop_map(|spec| Spec { dtype: DType::F32, d: spec.d.min(64), d_v: spec.d_v.min(64), ..spec })
 }
 
 /// Whether a rung runs kernels of a variant: "cuda-fa2-simt" those of "05_fa2_simt.cu".

@@ -2,7 +2,7 @@
 
 use attention::{Attention, AttentionError, DType, Mask, Options, Problem, oracle};
 use device::Device;
-use ladder::registry::{DEVICE_RUNGS, Settings, rung};
+use ladder::registry::{DEVICE_RUNGS, Settings, Takes, rung};
 use libtest_mimic::Failed;
 use ndarray::Array4;
 use proptest::prelude::*;
@@ -30,14 +30,13 @@ impl Cases {
     }
 }
 
-/// Drawn problems of the types that the rungs take; every third has five times the keys, for the tiles of a kernel are larger
+/// Drawn problems, narrowed to what the rung takes; every third has five times the keys, for the tiles of a kernel are larger
 /// than those of a CPU rung. A simulated device has at most two groups of two heads.
-pub(crate) fn for_devices(device: &Device) -> impl Strategy<Value = Spec> + use<> {
+pub(crate) fn for_devices(device: &Device, takes: Takes) -> impl Strategy<Value = Spec> + use<> {
     let most = if let Device::Simulated(_) = device { 2 } else { usize::MAX };
     (problems(), select(vec![1, 1, 5])).prop_map(move |(spec, times)| {
         let lengths = spec.lengths.into_iter().map(|(q, k)| (q, times * k)).collect();
-        let dtype = if spec.dtype == DType::Bf16 { DType::F16 } else { spec.dtype };
-        Spec { lengths, dtype, kv_heads: spec.kv_heads.min(most), group: spec.group.min(most), ..spec }
+        takes.narrowed(Spec { lengths, kv_heads: spec.kv_heads.min(most), group: spec.group.min(most), ..spec })
     })
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
-            .run(&for_devices(device), |spec| {
+            .run(&for_devices(device, entry.takes), |spec| {
                 let owned = spec.build();
                 let (problem, truth) = (owned.problem(), oracle::truth(&owned.problem()));
                 let [found, below] =
@@ -67,8 +66,9 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
+/// On the rungs that promise it.
 pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed> {
-    for rung in DEVICE_RUNGS {
+    for rung in DEVICE_RUNGS.iter().filter(|rung| rung.takes.beyond_f32) {
         if let Some(verdict) = beyond_f32_products(&rung.build(device)?)? {
             return Err(format!("{}: {verdict}", rung.name).into());
         }

@@ -26,6 +26,7 @@ mod params;
 mod plan;
 mod rung;
 mod tensors;
+mod triton;
 
 pub use plan::{Plan, Shape};
 pub use rung::{Algorithm, CudaRung};
@@ -35,7 +36,8 @@ use device::Variant;
 
 /// Every variant of every kernel of this crate, as they are prebuilt.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
-    naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS).chain(&ceiling::VARIANTS)
+    let of_rungs = naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS).chain(&triton::VARIANTS);
+    of_rungs.chain(&ceiling::VARIANTS)
 }
 
 #[cfg(doc)]

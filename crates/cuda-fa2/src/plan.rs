@@ -82,6 +82,10 @@ pub struct Plan {
     pub(crate) problem: params::Problem,
     pub(crate) sequences: Vec<params::Sequence>,
     pub(crate) steps: Vec<Step>,
+    /// What runs in their place where a row begins at no multiple of 16 bytes; empty if they do not mind.
+    pub(crate) unaligned: Vec<Step>,
+    /// Whether the kernels want the channels of a row one behind the other.
+    pub(crate) adjacent: bool,
     pub(crate) workspace_bytes: usize,
 }
 
@@ -100,6 +104,8 @@ pub(crate) enum Extra {
     None,
     Scores(Scores),
     Running(Blocks, Running),
+    /// Nothing, but the problem comes piece by piece, as Triton has it.
+    Triton,
 }
 
 impl Plan {
@@ -133,7 +139,14 @@ impl Plan {
             ..params::Problem::default()
         };
         let sequences = shape.sequences.iter().enumerate().map(place).collect();
-        Plan { problem, sequences, steps: Vec::new(), workspace_bytes: 0 }
+        Plan {
+            problem,
+            sequences,
+            steps: Vec::new(),
+            unaligned: Vec::new(),
+            adjacent: false,
+            workspace_bytes: 0,
+        }
     }
 
     /// Whether no row is asked for.
@@ -180,7 +193,7 @@ mod tests {
     use super::*;
     use crate::Algorithm;
 
-    const ALL: [Algorithm; 3] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt];
+    const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Triton];
 
     /// What an H200 gives a block.
     const SHARED: usize = 227 << 10;
@@ -190,8 +203,13 @@ mod tests {
         Shape { dtype: DType::F32, heads: 2, kv_heads: 1, d: 64, d_v: 64, packed: false, sequences }
     }
 
+    /// In F16, which all take.
+    fn plan(algorithm: Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
+        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), SHARED)
+    }
+
     fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
-        match algorithm.plan(shape, &Options::default(), SHARED) {
+        match plan(algorithm, shape) {
             Err(AttentionError::Unsupported { rung, what }) => Some(what).filter(|_| rung == algorithm.name()),
             Err(error) => Some(error.to_string()),
             Ok(_) => None,
@@ -230,7 +248,7 @@ mod tests {
             Shape { d_v: 0, ..good },
         ] {
             for algorithm in ALL {
-                let plan = algorithm.plan(&bad, &Options::default(), SHARED);
+                let plan = plan(algorithm, &bad);
                 assert!(matches!(plan, Err(AttentionError::Value { .. })), "{algorithm:?} {bad:?}");
             }
         }
@@ -252,10 +270,10 @@ mod tests {
     fn nothing_is_launched_for_no_row_and_no_scores_are_made_of_no_key() {
         for algorithm in ALL {
             for sequences in [vec![], vec![(0, 5)], vec![(0, 0), (0, 3)]] {
-                let plan = algorithm.plan(&shape(sequences), &Options::default(), SHARED).unwrap();
+                let plan = plan(algorithm, &shape(sequences)).unwrap();
                 assert!(plan.steps.is_empty(), "{algorithm:?}");
             }
-            let plan = algorithm.plan(&shape(vec![(5, 0)]), &Options::default(), SHARED).unwrap();
+            let plan = plan(algorithm, &shape(vec![(5, 0)])).unwrap();
             let kernels: Vec<&str> = plan.steps.iter().map(|step| step.kernel).collect();
             let wanted: Vec<&str> = algorithm.kernels().filter(|kernel| *kernel != "naive_scores").collect();
             assert_eq!(kernels, wanted);

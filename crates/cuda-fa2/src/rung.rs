@@ -5,7 +5,7 @@
 
 use crate::plan::{Extra, Plan, Shape};
 use crate::tensors::{Tensors, Uploaded};
-use crate::{fa1, fa2_simt, naive};
+use crate::{fa1, fa2_simt, naive, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Image, Kernel, Stream, Variant};
 use std::collections::HashMap;
@@ -21,6 +21,8 @@ pub enum Algorithm {
     Fa1,
     /// FlashAttention-2 on CUDA cores.
     Fa2Simt,
+    /// FlashAttention-2 on tensor cores, compiled by Triton.
+    Triton,
 }
 
 impl Algorithm {
@@ -30,6 +32,7 @@ impl Algorithm {
             Algorithm::Naive => "cuda-naive",
             Algorithm::Fa1 => "cuda-fa1",
             Algorithm::Fa2Simt => "cuda-fa2-simt",
+            Algorithm::Triton => "triton-fa2",
         }
     }
 
@@ -39,11 +42,12 @@ impl Algorithm {
             Algorithm::Naive => &naive::VARIANTS,
             Algorithm::Fa1 => &fa1::VARIANTS,
             Algorithm::Fa2Simt => &fa2_simt::VARIANTS,
+            Algorithm::Triton => &triton::VARIANTS,
         }
     }
 
     /// Tiles, grids, kernels and workspace for a call, on a device that gives a block `shared_per_block` bytes of shared memory.
-    /// Of the options, only those that are no tensors are looked at.
+    /// Of the options that are tensors, only whether they are there is looked at.
     ///
     /// # Errors
     /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
@@ -51,15 +55,18 @@ impl Algorithm {
     pub fn plan(self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
         let rung = self.name();
         shape.check(rung)?;
-        let place = match shape.dtype {
-            DType::F32 => 0,
-            DType::F16 => 1,
-            other => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
+        let place = match (shape.dtype, self) {
+            (DType::F16, Algorithm::Triton) => 0,
+            (DType::Bf16, Algorithm::Triton) => 1,
+            (DType::F32, algorithm) if algorithm != Algorithm::Triton => 0,
+            (DType::F16, _) => 1,
+            (other, _) => return Err(AttentionError::Unsupported { rung, what: format!("{other} tensors") }),
         };
         match self {
             Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
             Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
             Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
+            Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
         }
     }
 
@@ -125,7 +132,8 @@ impl CudaRung {
     /// Puts a planned call into a stream of the device. It can be captured once it has run before.
     ///
     /// # Errors
-    /// A kernel does not compile; it is first needed in a capture; the driver fails.
+    /// A kernel does not compile; it is first needed in a capture; the channels of a row do not lie one behind the other, and
+    /// the rung wants that; the driver fails.
     ///
     /// # Safety
     /// The tensors are those of the shape that was planned, with the options that were planned, and lie in live memory of this
@@ -133,18 +141,19 @@ impl CudaRung {
     /// In a [capture](Stream::capture) all this holds whenever the graph is launched, and the rung is not dropped before it.
     pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
         let problem = plan.with(tensors);
-        for step in &plan.steps {
+        for step in plan.steps_on(tensors)? {
             let kernel = self.kernel(step.variant, step.kernel, stream)?;
             let extra = step.extra.at(tensors.workspace);
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {
                 Extra::None => {}
+                Extra::Triton => args = triton::arguments(&problem).to_vec(),
                 Extra::Scores(scores) => args.push(Arg::Bytes(bytemuck::bytes_of(scores))),
                 Extra::Running(blocks, running) => {
                     args.extend([Arg::Bytes(bytemuck::bytes_of(blocks)), Arg::Bytes(bytemuck::bytes_of(running))]);
                 }
             }
-            // SAFETY: the arguments are the structs that each kernel file declares, in its order. A kernel stays within the
+            // SAFETY: the arguments are those that each kernel file declares, in its order. A kernel stays within the
             // shapes and lengths of the plan, which the caller has promised to be those of the tensors.
             unsafe { kernel.launch(stream, step.shape, &args)? };
         }
@@ -189,6 +198,10 @@ impl Attention for CudaRung {
         self.plan(&Shape::from(problem), problem.options()).map(drop)
     }
 
+    fn weights(&self, problem: &Problem) -> DType {
+        if self.algorithm == Algorithm::Triton { problem.dtype() } else { DType::F32 }
+    }
+
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         supports_contiguous(self.name(), problem)?;
         let plan = self.plan(&Shape::from(problem), problem.options())?;
@@ -215,7 +228,7 @@ impl Extra {
     /// The arguments for a workspace at this address.
     fn at(self, workspace: u64) -> Extra {
         match self {
-            Extra::None => Extra::None,
+            Extra::None | Extra::Triton => self,
             Extra::Scores(mut scores) => {
                 scores.data += workspace;
                 Extra::Scores(scores)

@@ -1,11 +1,11 @@
 //! Tensors that lie on the device, and how a problem's get there and back.
 
 use crate::params;
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use attention::{DType, Element, Problem, RowsMut, TensorView};
 use bytemuck::{AnyBitPattern, NoUninit};
 use device::{Buffer, Device, DeviceError};
-use half::f16;
+use half::{bf16, f16};
 use ndarray::{ArrayView1, ArrayViewD, Axis};
 
 /// A tensor `[batch, heads, length, channels]` in device memory. Strides are in elements and may be anything; a packed tensor
@@ -48,12 +48,33 @@ impl DeviceTensor {
         let [batch, head, row, channel] = self.strides;
         params::Tensor { data: self.address, batch, head, row, channel }
     }
+
+    /// Whether every row of two-byte elements begins at a multiple of 16 bytes.
+    fn is_aligned(&self) -> bool {
+        self.address.is_multiple_of(16) && self.strides[..3].iter().all(|stride| stride % 8 == 0)
+    }
 }
 
 impl Plan {
     /// The table of sequences as kernels read it, to be copied to the device.
     pub fn sequences(&self) -> &[u8] {
         bytemuck::cast_slice(&self.sequences)
+    }
+
+    /// The launches for tensors that lie where these do.
+    pub(crate) fn steps_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Step], DeviceError> {
+        let (d, d_v) = (self.problem.d, self.problem.d_v);
+        let keys = self.sequences.iter().any(|sequence| sequence.k_len > 0);
+        let read = [("q", q, d, true), ("k", k, d, keys), ("v", v, d_v, keys), ("o", o, d_v, true)];
+        for (name, tensor, channels, is_read) in read {
+            let stride = tensor.strides[3];
+            if self.adjacent && !self.steps.is_empty() && is_read && channels > 1 && stride != 1 {
+                let (name, found) = (format!("{name}: stride of its channels"), stride.to_string());
+                return Err(DeviceError::Value { name, found, wanted: "1".into() });
+            }
+        }
+        let aligned = [q, k, v, o].iter().all(|tensor| tensor.is_aligned());
+        Ok(if aligned || self.unaligned.is_empty() { &self.steps } else { &self.unaligned })
     }
 
     /// The problem with its tensors in place.
@@ -87,7 +108,8 @@ pub struct Uploaded {
 const CANARY: u8 = 0xff;
 
 impl Uploaded {
-    /// Copies a problem to the device, in the layouts that its tensors have, with memory for the results and a workspace.
+    /// Copies a problem to the device, in the layouts that its tensors have if the plan's kernels take them, else row-major,
+    /// with memory for the results and a workspace.
     ///
     /// # Errors
     /// There is no memory for it; the driver fails.
@@ -99,9 +121,9 @@ impl Uploaded {
         };
         let options = problem.options();
         let (q, k, v) = (
-            keep(upload_tensor(device, problem.q())?),
-            keep(upload_tensor(device, problem.k())?),
-            keep(upload_tensor(device, problem.v())?),
+            keep(upload_tensor(device, problem.q(), plan)?),
+            keep(upload_tensor(device, problem.k(), plan)?),
+            keep(upload_tensor(device, problem.v(), plan)?),
         );
         let slopes = options.alibi_slopes.as_ref().map(|slopes| {
             // Slopes for each head are the same for all sequences.
@@ -166,6 +188,7 @@ impl Uploaded {
     pub(crate) fn download(&self, problem: &Problem, pieces: &mut [RowsMut]) -> Result<(), DeviceError> {
         match problem.dtype() {
             DType::F16 => self.store::<f16>(problem, pieces),
+            DType::Bf16 => self.store::<bf16>(problem, pieces),
             _ => self.store::<f32>(problem, pieces),
         }
     }
@@ -187,12 +210,23 @@ impl Uploaded {
     }
 }
 
-fn upload_tensor(device: &Device, tensor: &TensorView) -> Result<(Buffer, DeviceTensor), DeviceError> {
+fn upload_tensor(device: &Device, tensor: &TensorView, plan: &Plan) -> Result<(Buffer, DeviceTensor), DeviceError> {
     match tensor {
-        TensorView::F16(view) => upload(device, view.view()),
-        TensorView::F32(view) => upload(device, view.view()),
+        TensorView::F16(view) => upload_for(device, view.view(), plan),
+        TensorView::Bf16(view) => upload_for(device, view.view(), plan),
+        TensorView::F32(view) => upload_for(device, view.view(), plan),
         _ => unreachable!("a rung refuses other types"),
     }
+}
+
+/// Copies a tensor as [`upload`] does, or row-major if the kernels want that.
+fn upload_for<T: NoUninit>(
+    device: &Device,
+    view: ArrayViewD<T>,
+    plan: &Plan,
+) -> Result<(Buffer, DeviceTensor), DeviceError> {
+    let adjacent = view.strides().last() == Some(&1);
+    if plan.adjacent && !adjacent { upload(device, view.as_standard_layout().view()) } else { upload(device, view) }
 }
 
 /// Copies a tensor of rank 3 or 4 in the layout it has, or row-major if it has gaps.

@@ -196,7 +196,8 @@ impl Device {
     /// Loads a variant, compiled for this device by NVRTC, or from a cache on disk of what NVRTC made before; or else its
     /// prebuilt PTX. That is taken too where NVRTC is of a newer major version of CUDA than the driver, which could not load
     /// what it makes; where it does not know the device; and where headers of CUDA that the variant includes are missing. A
-    /// simulated device takes the prebuilt PTX, and what NVRTC makes where that is not there.
+    /// simulated device takes the prebuilt PTX, and what NVRTC makes where that is not there. Of what Triton compiles every
+    /// device takes the prebuilt PTX.
     ///
     /// # Errors
     /// The variant is not for this device; its source does not compile; there is neither NVRTC nor prebuilt PTX.
@@ -205,6 +206,7 @@ impl Device {
         let arch = variant.arch_on(attributes.compute_capability)?;
         let source = variant.source()?;
         let image = match self {
+            _ if variant.is_triton() => Image::Ptx(prebuilt::ptx(variant)?.into()),
             Device::Cuda(_) => image_for_a_gpu(variant, &source, &arch, attributes.driver)?,
             Device::Simulated(_) => Image::Ptx(ptx(variant, &source)?),
         };

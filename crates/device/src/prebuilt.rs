@@ -42,6 +42,7 @@ pub fn lowered(ptx: &str) -> String {
 
 /// The first lines.
 fn head(variant: &Variant) -> Result<String, DeviceError> {
-    let hash = variant.source()?.hash(&ptx_options(variant.arch));
+    let options = if variant.is_triton() { vec![variant.ptx_name()] } else { ptx_options(variant.arch) };
+    let hash = variant.source()?.hash(&options);
     Ok(format!("// {}\n// sources {hash}\n", variant.ptx_name()))
 }

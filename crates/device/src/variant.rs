@@ -7,6 +7,9 @@ use std::fmt::Write;
 /// Names and texts of the folder `kernels`, in order of names.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
+/// What has Triton compile the Python files.
+const TRITON: &str = "triton/compile.py";
+
 /// The names of all files of the folder `kernels`, "tile/problem.cuh".
 pub fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
@@ -35,17 +38,27 @@ pub struct Variant {
 impl Variant {
     /// The name of its prebuilt file, "05_naive.f16.sm_80.ptx".
     pub fn ptx_name(&self) -> String {
-        format!("{}.{}.{}.ptx", self.file.trim_end_matches(".cu"), self.name, self.arch)
+        let stem = self.file.trim_end_matches(".cu").trim_end_matches(".py").replace('/', "_");
+        format!("{stem}.{}.{}.ptx", self.name, self.arch)
     }
 
-    /// What is compiled.
+    /// Whether it is a Python file, "triton/fa2.py", which Triton compiles: its prebuilt PTX is all that can be loaded of it.
+    pub fn is_triton(&self) -> bool {
+        self.file.ends_with(".py")
+    }
+
+    /// What is compiled; of a Python file, with the one that has Triton compile it.
     ///
     /// # Errors
     /// The folder `kernels` has no such file.
     pub fn source(&self) -> Result<Source<'static>, DeviceError> {
         let text =
             file(self.file).ok_or_else(|| DeviceError::value("kernel file", self.file, "one of the folder kernels"))?;
-        Ok(Source::new(self.file, text, self.defines, file))
+        let mut source = Source::new(self.file, text, self.defines, file);
+        if self.is_triton() {
+            source.headers.extend(file(TRITON).map(|text| (TRITON, text)));
+        }
+        Ok(source)
     }
 
     /// The architecture to compile it for on a device of that compute capability: the device's own, "sm_90".
@@ -169,6 +182,9 @@ mod tests {
         ] {
             assert_eq!(variant.arch_on(device).unwrap_err().to_string(), words);
         }
+        let triton = Variant { file: "triton/fa2.py", name: "f16.d64", ..VARIANT };
+        assert_eq!(triton.ptx_name(), "triton_fa2.f16.d64.sm_80.ptx");
+        assert!(triton.is_triton() && !VARIANT.is_triton());
         let absent = VARIANT.source().unwrap_err();
         assert_eq!(absent.to_string(), "kernel file: found 05_x.cu, wanted one of the folder kernels");
     }

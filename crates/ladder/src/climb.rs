@@ -6,14 +6,14 @@ use crate::input::{Input, check_problem_memory};
 use crate::measure::{Measured, Moved, RUNS, Row, Time, measure};
 use crate::{format, report};
 use anyhow::{Context, Result, ensure};
-use attention::{AttentionError, Traffic};
+use attention::{AttentionError, DType, Traffic};
 use comfy_table::Cell;
 use ladder::registry::{self, RUNGS};
 use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let device = args.device.open()?;
-    let input = Input::from_args(&args.problem, args.device.is_simulated())?;
+    let input = Input::from_args(&args.problem, args.device.is_simulated(), DType::F32)?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
     let settings = args.machine.settings();

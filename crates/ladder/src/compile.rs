@@ -73,7 +73,7 @@ impl Report {
         }
         let architectures = args.arch.map_or(ARCHITECTURES.to_vec(), |one| vec![one]);
         let mut report = Report { nvrtc: nvrtc::available()?, tools: Tools::find(nvrtc.path()), rows: Vec::new() };
-        for variant in kernels::variants() {
+        for variant in kernels::variants().filter(|variant| !variant.is_triton()) {
             for arch in architectures.iter().filter_map(|&device| variant.arch_on(device).ok()) {
                 match rows(nvrtc, &report.tools, variant, &arch, failures) {
                     Ok(rows) => report.rows.extend(rows),

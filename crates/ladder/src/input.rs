@@ -3,7 +3,7 @@
 use crate::cli::{ProblemArgs, ScoreArgs, ShapeArgs};
 use crate::{format, memory};
 use anyhow::{Result, bail, ensure};
-use attention::{Mask, Problem, Tensor};
+use attention::{DType, Mask, Problem, Tensor};
 use ndarray::{Axis, Ix3};
 use std::path::Path;
 use testkit::files::{TensorFile, read_safetensors, safetensors_from_bytes};
@@ -45,8 +45,8 @@ pub(crate) struct Shape {
 }
 
 impl Input {
-    /// What the command line asks for, by default what fits the device.
-    pub(crate) fn from_args(args: &ProblemArgs, simulated: bool) -> Result<Self> {
+    /// What the command line asks for, by default what fits the device; random data in this type.
+    pub(crate) fn from_args(args: &ProblemArgs, simulated: bool, dtype: DType) -> Result<Self> {
         if let Some(path) = &args.input {
             return Input::read(path, args.mask.unwrap_or_default(), args.score);
         }
@@ -55,7 +55,7 @@ impl Input {
             None => Input::layer(args.mask, args.score),
             Some(shape) => {
                 shape.check_memory()?;
-                Ok(Input::random(shape, args.mask.unwrap_or(Mask::Full), args.score))
+                Ok(Input::random(shape, dtype, args.mask.unwrap_or(Mask::Full), args.score))
             }
         }
     }
@@ -140,10 +140,10 @@ impl Input {
     }
 
     /// Standard normal F32 data.
-    pub(crate) fn random(shape: Shape, mask: Mask, score: ScoreArgs) -> Self {
+    pub(crate) fn random(shape: Shape, dtype: DType, mask: Mask, score: ScoreArgs) -> Self {
         let Shape { batch, heads, kv_heads, n, d } = shape;
         let (lengths, group, ScoreArgs { scale, softcap }) = (vec![(n, n); batch], heads / kv_heads, score);
-        let spec = Spec { lengths, kv_heads, group, mask, scale, softcap, seed: SEED, ..Spec::plain(n, n, d) };
+        let spec = Spec { lengths, kv_heads, group, dtype, mask, scale, softcap, seed: SEED, ..Spec::plain(n, n, d) };
         Input {
             label: format!("random N(0, 1), seed {SEED}"),
             ignored: Vec::new(),

@@ -1,7 +1,9 @@
 //! The rungs in order. A new rung is one more entry of [`RUNGS`], or of [`DEVICE_RUNGS`] if it runs on a GPU.
 
 use attention::oracle::Oracle;
-use attention::{Attention, AttentionError, DEFAULT_FAST_MEMORY, NoMeter, Options, Problem, Traffic, TrafficMeter};
+use attention::{
+    Attention, AttentionError, DEFAULT_FAST_MEMORY, DType, Mask, NoMeter, Options, Problem, Traffic, TrafficMeter,
+};
 use cuda_fa2::{Algorithm, CudaRung, Plan, Shape};
 use device::{Device, DeviceError};
 use fa1::Fa1;
@@ -12,6 +14,7 @@ use online_softmax::OnlineSoftmax;
 use paged::{Paged, PagedSimd};
 use std::borrow::Cow;
 use testkit::OwnedProblem;
+use testkit::problems::Spec;
 
 /// The name of the oracle, which can be run like a rung but is none.
 pub const ORACLE: &str = "oracle";
@@ -64,7 +67,22 @@ pub struct DeviceRung {
     pub summary: &'static str,
     /// The rung of [`RUNGS`] that is the same algorithm on the CPU.
     pub on_cpu: &'static str,
+    /// What it takes.
+    pub takes: Takes,
     algorithm: Algorithm,
+}
+
+/// What a rung on a device takes, of problems whose keys and values are contiguous; how much memory it has for them aside.
+#[derive(Clone, Copy, Debug)]
+pub struct Takes {
+    /// Types of tensors.
+    pub dtypes: &'static [DType],
+    /// Channels, at most.
+    pub channels: usize,
+    /// Whether windows, soft caps, ALiBi, biases and sinks.
+    pub options: bool,
+    /// Whether products that overflow f32, NaN and infinities come out as on the CPU.
+    pub beyond_f32: bool,
 }
 
 /// How a rung's traffic is counted and predicted.
@@ -178,6 +196,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "S and P in device memory, three kernels",
         on_cpu: "naive",
+        takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
         algorithm: Algorithm::Naive,
     },
     DeviceRung {
@@ -185,6 +204,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "tiles in shared memory, a block of threads a head",
         on_cpu: "fa1",
+        takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
         algorithm: Algorithm::Fa1,
     },
     DeviceRung {
@@ -192,7 +212,16 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "a tile of rows in registers, on CUDA cores",
         on_cpu: "fa2",
+        takes: Takes { dtypes: &[DType::F32, DType::F16], channels: 256, options: true, beyond_f32: true },
         algorithm: Algorithm::Fa2Simt,
+    },
+    DeviceRung {
+        name: "triton-fa2",
+        chapter: 5,
+        summary: "the same in Triton, on tensor cores",
+        on_cpu: "fa2",
+        takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 128, options: false, beyond_f32: false },
+        algorithm: Algorithm::Triton,
     },
 ];
 
@@ -249,6 +278,34 @@ impl DeviceRung {
     /// As [`Algorithm::plan`].
     pub fn plan(&self, shape: &Shape, options: &Options, shared_per_block: usize) -> Result<Plan, AttentionError> {
         self.algorithm.plan(shape, options, shared_per_block)
+    }
+}
+
+impl Takes {
+    /// Whether it takes a problem.
+    pub fn problem(&self, problem: &Problem) -> bool {
+        let options = problem.options();
+        let plain = !matches!(options.mask, Mask::Window { .. })
+            && options.softcap == 0.0
+            && options.alibi_slopes.is_none()
+            && options.bias.is_none()
+            && options.sinks.is_none();
+        self.dtypes.contains(&problem.dtype())
+            && problem.d().max(problem.d_v()) <= self.channels
+            && problem.block_table().is_none()
+            && (self.options || plain)
+    }
+
+    /// What is taken of a problem: in a type and with as many channels as are, without options that are not.
+    pub fn narrowed(&self, spec: Spec) -> Spec {
+        let any = self.dtypes[spec.seed as usize % self.dtypes.len()];
+        let dtype = if self.dtypes.contains(&spec.dtype) { spec.dtype } else { any };
+        let spec = Spec { dtype, d: spec.d.min(self.channels), d_v: spec.d_v.min(self.channels), ..spec };
+        if self.options {
+            return spec;
+        }
+        let mask = if let Mask::Window { .. } = spec.mask { Mask::Causal } else { spec.mask };
+        Spec { mask, softcap: 0.0, alibi: None, bias: None, sinks: false, ..spec }
     }
 }
 

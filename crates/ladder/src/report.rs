@@ -7,7 +7,7 @@ use crate::input::{Input, Shape};
 use crate::measure::{Measured, Row, measure};
 use crate::page::{self, Series};
 use anyhow::{Context, Result};
-use attention::Problem;
+use attention::{DType, Problem};
 use device::Device;
 use std::fmt::Write;
 use std::fs;
@@ -56,7 +56,7 @@ pub(crate) fn write(
     let mut n = SHORTEST;
     while n <= longest {
         let shape = shape(problem, n);
-        let input = Input::random(shape, problem.options().mask, args.problem.score);
+        let input = Input::random(shape, DType::F32, problem.options().mask, args.problem.score);
         input.owned.try_problem()?;
         let rows = measure(&input.owned, args.machine.settings(), device);
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));

@@ -22,7 +22,8 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let rung = registry::device_rung(&args.rung).with_context(|| format!("found {}, wanted a rung", args.rung))?;
     let most = u64::MAX - (args.schedules as u64 - 1);
     ensure!(args.seed <= most, "--seed: found {}, wanted at most {most} with so many --schedules", args.seed);
-    let input = Input::from_args(&args.problem, true)?;
+    // F32, where the rung takes it.
+    let input = Input::from_args(&args.problem, true, rung.takes.dtypes[0])?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
     let shared = Device::simulated().attributes().shared_per_block as usize;

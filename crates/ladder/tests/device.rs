@@ -241,7 +241,7 @@ fn a_profile_of_other_calls_changes_nothing() {
             args(&csv, &["--rung", "cuda-fa2-simt"]),
             &["ncu.csv", "launch 5: found naive_scores of", "wanted fa2_simt of"],
         ),
-        (args(&csv, &["--dtype", "bf16"]), &["BF16 full", "cuda-naive"]),
+        (args(&csv, &["--dtype", "bf16", "--rung", "cuda-naive"]), &["BF16 full", "cuda-naive"]),
         (args(&csv, &["--rung", "fa2"]), &["--rung", "fa2", "runs on a device"]),
     ] {
         refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), names);

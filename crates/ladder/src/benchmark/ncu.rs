@@ -1,6 +1,6 @@
 //! `ladder bench --ncu`: what the kernels of a `--once` run moved, beside saved results of the same cases.
 
-use super::on_device::{cases, rungs};
+use super::on_device::{cases, rungs_on};
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::format;
@@ -26,8 +26,8 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     for name in &args.rung {
         ensure!(registry::device_rung(name).is_some(), "--rung: found {name}, wanted a rung that runs on a device");
     }
-    let (rungs, cases) = (rungs(args), cases(args));
-    let calls = cases.iter().flat_map(|case| rungs.iter().map(move |rung| (case, *rung)));
+    let cases = cases(args);
+    let calls = cases.iter().flat_map(|case| rungs_on(args, case).into_iter().map(move |rung| (case, rung)));
     let planned = calls.clone().map(|(case, rung)| launches(case, rung)).collect::<Result<Vec<_>>>()?;
     let moved = ncu::read(file, &planned)?;
     let calls: Vec<Call> = calls.zip(moved).map(|((case, rung), moved)| (case, rung, moved)).collect();
@@ -93,7 +93,7 @@ mod tests {
     fn launches_are_those_that_ncu_saw() {
         let args = bench_args(&["--dtype", "f32", "--n", "4096"]);
         let case = cases(&args)[0];
-        let found: Vec<Launch> = rungs(&args).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
+        let found: Vec<Launch> = rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
         let launch = |kernel: &str, blocks, block| Launch { kernel: kernel.into(), grid: [blocks, 1, 1], block };
         let seen = [
             launch("naive_scores", 1_048_576, [32, 8, 1]),

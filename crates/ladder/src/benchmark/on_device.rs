@@ -5,7 +5,7 @@ use crate::cli::{self, BenchArgs};
 use crate::format;
 use crate::input::check_memory;
 use anyhow::{Context, Result, bail};
-use attention::{Attention, DType, Options, Problem};
+use attention::{DType, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
 use ladder::bench::{self, Answers, Case, DEVICE_METHOD, DeviceContest, Machine, Resident, Results, Row};
@@ -14,20 +14,19 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
-    let (rungs, cases) = (rungs(args), cases(args));
-    let built = rungs.iter().map(|rung| Ok(rung.build(device)?)).collect::<Result<Vec<_>>>()?;
+    let cases = cases(args);
     for case in &cases {
-        check_fit(case, &built, device)?;
+        check_fit(case, &rungs_on(args, case), device)?;
     }
     if let Some(path) = &args.output {
         Results::check_target(path)?;
     }
     if args.once {
-        return once(&cases, &built, device);
+        return once(args, &cases, device);
     }
     let (commit, date) = (bench::commit(), SystemTime::now());
     let ceilings = vec![bench::device_ceiling(device)?];
-    let rows = measure(&cases, &rungs, &built, device);
+    let rows = measure(args, &cases, device);
     let date = humantime::format_rfc3339_seconds(date).to_string();
     let method = DEVICE_METHOD.into();
     let head = Results { machine: Machine::gpu(device), date, commit, method, ceilings, rows: Vec::new() };
@@ -40,7 +39,18 @@ pub(super) fn rungs(args: &BenchArgs) -> Vec<&'static DeviceRung> {
     DEVICE_RUNGS.iter().filter(asked).collect()
 }
 
-/// The shapes that were asked for.
+/// Of those, the ones that take tensors of the case's type; all if both rung and type were asked for.
+pub(super) fn rungs_on(args: &BenchArgs, case: &Case) -> Vec<&'static DeviceRung> {
+    let chosen = !args.rung.is_empty() && !args.dtype.is_empty();
+    rungs(args).into_iter().filter(|rung| chosen || rung.takes.dtypes.contains(&case.dtype)).collect()
+}
+
+/// The rungs, ready to run.
+fn build(rungs: &[&DeviceRung], device: &Device) -> Result<Vec<CudaRung>> {
+    rungs.iter().map(|rung| Ok(rung.build(device)?)).collect()
+}
+
+/// The shapes that were asked for, or those of the types that some rung takes.
 pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
     let set = |asked: &[usize], default: &[usize]| or(asked, default).iter().copied().collect::<BTreeSet<_>>();
     let (lengths, channels) = (set(&args.n, &[1024, 4096]), set(&args.d, &[64, 128]));
@@ -50,7 +60,7 @@ pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
             for case in lengths.iter().flat_map(|&n| bench::device_cases(n)) {
                 let heads = args.heads.unwrap_or(case.heads);
                 let case = Case { dtype, d, heads, kv_heads: heads, ..case };
-                if !cases.contains(&case) {
+                if !cases.contains(&case) && !rungs_on(args, &case).is_empty() {
                     cases.push(case);
                 }
             }
@@ -67,16 +77,17 @@ fn tensor_bytes(case: &Case) -> f64 {
 
 /// Refuses a case that one of the rungs does not take, or for which there is no memory. Counted in floating point, which
 /// cannot overflow.
-fn check_fit(case: &Case, rungs: &[CudaRung], device: &Device) -> Result<()> {
+fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> {
     let [heads, n, d] = [case.batch as f64 * case.heads as f64, case.q_len as f64, case.d as f64];
     check_memory(heads, 0.0, 4.0 * heads * n * d)?;
     let tensors = tensor_bytes(case);
     let (options, mut workspace) = (Options { mask: case.mask, ..Options::default() }, 0);
     let free = device.memory_free()?;
     if tensors <= free as f64 {
+        let shared = device.attributes().shared_per_block as usize;
         for rung in rungs {
-            workspace =
-                rung.plan(&case.shape(), &options).with_context(|| case.to_string())?.workspace_bytes().max(workspace);
+            let plan = rung.plan(&case.shape(), &options, shared).with_context(|| case.to_string())?;
+            workspace = plan.workspace_bytes().max(workspace);
         }
     }
     let copies = bench::copies(tensors as usize, device.attributes().l2_bytes) as f64;
@@ -88,8 +99,8 @@ fn check_fit(case: &Case, rungs: &[CudaRung], device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Every rung on every case: one row each.
-fn measure(cases: &[Case], rungs: &[&DeviceRung], built: &[CudaRung], device: &Device) -> Result<Vec<Row>> {
+/// Every rung on every case that it takes: one row each.
+fn measure(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<Vec<Row>> {
     let bar = cli::progress(cases.len())?;
     let mut rows = Vec::new();
     for case in cases {
@@ -97,9 +108,11 @@ fn measure(cases: &[Case], rungs: &[&DeviceRung], built: &[CudaRung], device: &D
         let owned = case.build();
         let problem = owned.problem();
         let copies = bench::copies(tensor_bytes(case) as usize, device.attributes().l2_bytes);
-        let resident = Resident::new(built, &problem, copies)?;
+        let rungs = rungs_on(args, case);
+        let built = build(&rungs, device)?;
+        let resident = Resident::new(&built, &problem, copies)?;
         let times = DeviceContest::check(resident, &Answers::of(&problem))?.time()?;
-        for (rung, times) in rungs.iter().zip(times) {
+        for (rung, times) in rungs.into_iter().zip(times) {
             rows.push(counted(rung, device, &problem, Row::new(rung.name, case, &problem, None, times)));
         }
         bar.inc(1);
@@ -121,17 +134,18 @@ fn counted(rung: &DeviceRung, device: &Device, problem: &Problem, row: Row) -> R
     }
 }
 
-/// Launches every rung on every case once, for a profiler, and checks what it wrote.
-fn once(cases: &[Case], rungs: &[CudaRung], device: &Device) -> Result<bool> {
+/// Launches every rung on every case that it takes once, for a profiler, and checks what it wrote.
+fn once(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<bool> {
     for case in cases {
+        let built = build(&rungs_on(args, case), device)?;
         let owned = case.build();
         let problem = owned.problem();
-        let contest = DeviceContest::check(Resident::new(rungs, &problem, 1)?, &Answers::of(&problem));
+        let contest = DeviceContest::check(Resident::new(&built, &problem, 1)?, &Answers::of(&problem));
         if judged(contest.map_err(Into::into))?.is_none() {
             return Ok(false);
         }
     }
-    let names: Vec<&str> = rungs.iter().map(Attention::name).collect();
+    let names: Vec<&str> = rungs(args).iter().map(|rung| rung.name).collect();
     cli::print(&format!("launched once on {} in each of {} cases: {}", device.name(), cases.len(), names.join(", ")))?;
     Ok(true)
 }
@@ -157,9 +171,24 @@ mod tests {
     }
 
     #[test]
+    fn a_rung_is_measured_on_the_types_that_it_takes_unless_both_are_named() {
+        let names = |words: &[&str], dtype| {
+            let (args, of_type) = (bench_args(words), |case: &Case| case.dtype == dtype);
+            let case = cases(&args).into_iter().find(of_type)?;
+            Some(rungs_on(&args, &case).iter().map(|rung| rung.name).collect::<Vec<_>>())
+        };
+        let with_triton = |words| names(words, DType::F16).unwrap().contains(&"triton-fa2");
+        assert!(with_triton(&[]) && with_triton(&["--rung", "triton-fa2"]));
+        assert!(!names(&[], DType::F32).unwrap().contains(&"triton-fa2"));
+        assert_eq!(names(&["--rung", "triton-fa2"], DType::F32), None);
+        let both = names(&["--rung", "triton-fa2", "--dtype", "f32"], DType::F32);
+        assert_eq!(both, Some(vec!["triton-fa2"]));
+    }
+
+    #[test]
     fn rungs_come_in_the_order_of_the_ladder() {
         let names = |words: &[&str]| rungs(&bench_args(words)).iter().map(|rung| rung.name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt"]);
+        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt", "triton-fa2"]);
         assert_eq!(names(&["--rung", "cuda-fa1", "--rung", "cuda-naive"]), ["cuda-naive", "cuda-fa1"]);
     }
 }

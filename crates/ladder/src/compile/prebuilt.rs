@@ -23,7 +23,7 @@ pub(super) fn failures() -> Vec<String> {
     broken.chain(others.map(|name| format!("kernels/{name}: of no variant, wanted it gone"))).collect()
 }
 
-/// The file of each variant, compiled anew, of those that assemble.
+/// The file of each variant that is NVRTC's to compile, compiled anew, of those that assemble.
 pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>) -> Vec<(&'static Variant, String)> {
     let file = |variant: &Variant| -> Result<String> {
         let ptx = nvrtc.ptx(&variant.source()?, variant.arch)?;
@@ -32,7 +32,7 @@ pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>)
         Ok(text)
     };
     let mut files = Vec::new();
-    for variant in kernels::variants() {
+    for variant in kernels::variants().filter(|variant| !variant.is_triton()) {
         match file(variant) {
             Ok(text) => files.push((variant, text)),
             Err(error) => failures.push(format!("{}: {error:#}", variant.ptx_name())),
