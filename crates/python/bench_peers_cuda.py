@@ -73,7 +73,7 @@ def groups(args):
     single = [case for case in single if "prefill" not in args.only or case not in prefill]
     decode = [
         Case(dtype, 128, "full", 32, 8, 1, n, batch)
-        for dtype, n, batch in itertools.product(args.dtypes[::-1], contexts, [1, 64])
+        for dtype, n, batch in itertools.product(args.dtypes, contexts, [1, 64])
     ]
     dense = [case for part, cases in [("prefill", prefill), ("single", single)] if part in args.only for case in cases]
     return [
