@@ -37,13 +37,14 @@ SUSTAINED = 90.0
 UNIT = 3.0
 LEAST, MOST, MOST_CALLS = 3, 60, 200
 METHOD = (
-    "New normal inputs in every run, each result checked against float64 (8 rows of the first and last sequence, and all "
-    "against each other), then the rungs, called from Python on PyTorch tensors, and the peers ({peers}) in turn in one "
-    "process on the same numbers, timed by events: ms is the median of {rounds} rounds of launches back to back for up to {ms:.0f} ms or "
-    "at least 3 launches, ms_burst the best of {rounds} bursts of {burst:.0f} ms or at least 3 launches after a rest of {rest:.0f} ms; a "
-    "round or burst counts with the median of its launches; calls shorter than {unit:.0f} ms are launched several at once, as a "
-    "CUDA graph, decoding steps in turn on inputs beyond twice the level-2 cache; 2(d + d_v) FLOPs for each visible "
-    "query-key pair; GB/s of a decoding step counts q, k, v, o and lse once"
+    "New normal inputs in every run, each result checked against float64 (8 rows of the first and last sequence, "
+    "and all against each other), then the rungs, called from Python on PyTorch tensors, and the peers ({peers}) "
+    "in turn in one process on the same numbers, timed by events: ms is the median of {rounds} rounds of launches"
+    " back to back for up to {ms:.0f} ms or at least 3 launches, ms_burst the best of {rounds} bursts of "
+    "{burst:.0f} ms or at least 3 launches after a rest of {rest:.0f} ms; a round or burst counts with the median"
+    " of its launches; calls shorter than {unit:.0f} ms are launched several at once, as a CUDA graph, decoding "
+    "steps in turn on inputs beyond twice the level-2 cache; 2(d + d_v) FLOPs for each visible query-key pair; "
+    "GB/s of a decoding step counts q, k, v, o and lse once"
 )
 # What a peer's result may be off, as a whole. It rounds P to the type of v, and sums in its own order.
 LIMITS = {torch.float16: 2e-3, torch.bfloat16: 8e-3}
@@ -73,7 +74,7 @@ def groups(args):
     single = [case for case in single if "prefill" not in args.only or case not in prefill]
     decode = [
         Case(dtype, 128, "full", 32, 8, 1, n, batch)
-        for dtype, n, batch in itertools.product(args.dtypes[::-1], contexts, [1, 64])
+        for dtype, n, batch in itertools.product(args.dtypes, contexts, [1, 64])
     ]
     dense = [case for part, cases in [("prefill", prefill), ("single", single)] if part in args.only for case in cases]
     return [
@@ -205,7 +206,8 @@ def prepare(case, contestants, sets, notes, wrong):
             torch.cuda.synchronize()
             units[name] = Unit(calls, stream)
         except Exception as error:  # whatever a library throws, the others go on
-            notes.setdefault(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", []).append(str(case))
+            why = f"{name}: {type(error).__name__}: {str(error)[:200]}".splitlines()[0]
+            notes.setdefault(why, []).append(str(case))
             torch.cuda.synchronize()
     return units
 

@@ -11,8 +11,8 @@ IN_F32 = {"cuda-naive", "cuda-fa1", "cuda-fa2-simt"}
 
 
 class Contestant:
-    """`calls` gives what to time on each set of q, k and v: functions of nothing, which return [batch, heads, q_len, d].
-    None says that it has nothing for the case."""
+    """`calls` gives what to time on each set of q, k and v: functions of nothing, which return
+    [batch, heads, q_len, d]. None says that it has nothing for the case."""
 
     is_rung = False
     version = None
@@ -42,9 +42,9 @@ class Rung(Contestant):
 
 
 class Sdpa(Contestant):
-    """PyTorch's scaled_dot_product_attention with one back end. A decoding step can be asked for in two ways: with grouped
-    heads, or with a group's queries as the rows of its kv head, which is the same where no mask applies. The faster one
-    counts."""
+    """PyTorch's scaled_dot_product_attention with one back end. A decoding step can be asked for in two ways: with
+    grouped heads, or with a group's queries as the rows of its kv head, which is the same where no mask applies. The
+    faster one counts."""
 
     def __init__(self, backend):
         from torch.nn.attention import SDPBackend
@@ -113,7 +113,7 @@ class Fa3(Contestant):
 
 
 class VllmFa3(Fa3):
-    """As vLLM's wheel builds it: a prefill's equal lengths go in as lists of lengths, a decoding step's as used keys."""
+    """As vLLM's wheel builds it: a prefill's lengths go in as lists of starts, a decoding step's as used keys."""
 
     version = "FlashAttention-3 of vLLM"
 

@@ -37,8 +37,8 @@ impl<'a, 'py> Exchange<'a, 'py> {
         let exchange = Exchange { object, table };
         // SAFETY: a capsule of this name on a type holds a table, which lives as long as the process. Every version begins with
         // its version.
-        let Version { major, minor } = unsafe { table.cast::<Version>().read() };
-        (major == VERSION.major && minor >= 3).then_some(exchange)
+        let version = unsafe { table.cast::<Version>().read() };
+        (version.major == VERSION.major).then_some(exchange)
     }
 
     /// Where it lies.
@@ -55,7 +55,7 @@ impl<'a, 'py> Exchange<'a, 'py> {
         let mut managed = std::ptr::null_mut();
         // SAFETY: as above.
         let answer = unsafe { (self.table().managed)(self.object.as_ptr(), &mut managed) };
-        NonNull::new(managed).filter(|_| self.done(answer))
+        self.done(answer).then(|| NonNull::new(managed)).flatten()
     }
 
     fn table(&self) -> &Table {

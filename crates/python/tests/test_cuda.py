@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import flash_ladder
@@ -212,7 +213,9 @@ def test_a_call_waits_for_nothing_and_comes_in_its_place():
 
     side = torch.cuda.Stream()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         with torch.cuda.stream(side):
             behind_a_long_kernel(work)
@@ -246,8 +249,8 @@ def test_memory_of_a_call_that_has_returned_is_used_in_order():
     problems = [tensors(heads=32, kv_heads=8, q_len=1, kv_len=3000, d=128, d_v=128, seed=seed) for seed in range(6)]
     wanted = [attention(*problem, **ONE) for problem in problems]
     results = []
-    with torch.cuda.stream(torch.cuda.Stream()) as _:
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
         behind_a_long_kernel(lambda: results.extend(attention(*problem, **ONE) for problem in problems))
     torch.cuda.synchronize()
     assert all(same(o, right) for o, right in zip(results, wanted))

@@ -1,5 +1,6 @@
 """As much of PyTorch as a call asks for, with tensors on GPUs that are not there. It writes down what it is asked."""
 
+import ctypes
 import math
 import sys
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
+import producer
 from producer import Producer
 
 asked = []
@@ -45,6 +47,38 @@ class Tensor:
 def empty(shape, *, dtype, device):
     asked.append((*shape, dtype.name, device, cuda.stream_now))
     return Tensor(*shape, dtype=dtype, device=device)
+
+
+# The table of C functions, which a newer PyTorch has: it asks for no stream, and no current device.
+class Table(ctypes.Structure):
+    managed = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
+    tensor = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(producer.Tensor))
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("managed_of", managed),
+        ("give", ctypes.c_void_p),
+        ("tensor_of", tensor),
+    ]
+
+
+@Table.managed
+def _managed(tensor, out):
+    asked.append(-1)
+    out[0] = ctypes.addressof(tensor.producer.managed)
+    return 0
+
+
+@Table.tensor
+def _tensor(tensor, out):
+    out[0] = tensor.producer.managed.tensor
+    return 0
+
+
+_table = Table((1, 3), None, None, _managed, None, _tensor)
+if "newer" in sys.argv:
+    Tensor.__dlpack_c_exchange_api__ = producer._new(ctypes.addressof(_table), b"dlpack_exchange_api", None)
 
 
 class Stream:
