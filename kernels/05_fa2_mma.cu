@@ -204,14 +204,15 @@ __device__ void finish(const Problem& problem, const Splits& splits, State<B>& s
     const Head<T> head = at.head(problem);
     const int lane = threadIdx.x % LANES;
     unsigned again = 0;  // rows of the warp that are to be computed with care
+    __syncwarp();        // no lane reads rows of Q any more: rows of O take their place
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
         const float l = sum_over<4>(state.l[r]), m = OPTIONS ? state.m[r] : state.m[r] * head.scale;
         float nothing = l * 0.0f;  // or NaN, where a number is not finite
 #pragma unroll
         for (int c = 0; c < D / 8; ++c) nothing += 0.0f * state.o.of_row(r, c, 0) + 0.0f * state.o.of_row(r, c, 1);
-        const bool far = m != NEG_INFINITY && fabsf(m * LOG2_E) > FARTHEST;
-        const bool careful = far || sum_over<4>(nothing) != 0.0f;
+        nothing = sum_over<4>(nothing);
+        const bool careful = nothing != 0.0f || (m != NEG_INFINITY && fabsf(m * LOG2_E) > FARTHEST);
         for (unsigned rows = __ballot_sync(ALL_LANES, careful && lane % 4 == 0); rows; rows &= rows - 1) {
             again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
         }

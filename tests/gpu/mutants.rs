@@ -123,7 +123,7 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
     let source =
         Source::new(variant.file, with_fault(variant.file).ok_or("no such file")?, variant.defines, with_fault);
     let attention = rung.build(device)?.with_image(variant, &image(device, variant, &source)?)?;
-    match beyond_f32_products(&attention) {
+    match beyond_f32_products(&attention, rung.takes) {
         Ok(None) => {}
         // What a simulated device itself reports is caught too.
         Ok(Some(_)) | Err(AttentionError::Device { .. }) => return Ok(()),

@@ -1,8 +1,10 @@
 //! Drawn problems: each rung against the oracle and against the same algorithm on the CPU.
 
-use attention::{Attention, AttentionError, DType, Mask, Options, Problem, oracle};
-use device::Device;
-use ladder::registry::{DEVICE_RUNGS, Settings, Takes, rung};
+use attention::{Attention, AttentionError, DType, Mask, Options, Problem, Tensor, oracle};
+use cuda_fa2::CudaRung;
+use device::{Device, DeviceError};
+use half::bf16;
+use ladder::registry::{DEVICE_RUNGS, DeviceRung, Settings, Takes, rung};
 use libtest_mimic::Failed;
 use ndarray::Array4;
 use proptest::prelude::*;
@@ -40,11 +42,16 @@ pub(crate) fn for_devices(device: &Device, takes: Takes) -> impl Strategy<Value 
     })
 }
 
+/// Every rung, in all its forms.
+pub(crate) fn all_forms(device: &Device) -> Result<Vec<(&'static DeviceRung, CudaRung)>, DeviceError> {
+    let forms = |entry: &'static DeviceRung| Ok(entry.forms(device)?.into_iter().map(move |form| (entry, form)));
+    Ok(DEVICE_RUNGS.iter().map(forms).collect::<Result<Vec<_>, DeviceError>>()?.into_iter().flatten().collect())
+}
+
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(CASES.on(device));
-    for entry in DEVICE_RUNGS {
-        let attention = entry.build(device)?;
+    for (entry, attention) in all_forms(device)? {
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
@@ -68,8 +75,8 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
 
 /// On the rungs that promise it.
 pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed> {
-    for rung in DEVICE_RUNGS.iter().filter(|rung| rung.takes.beyond_f32) {
-        if let Some(verdict) = beyond_f32_products(&rung.build(device)?)? {
+    for (rung, attention) in all_forms(device)?.iter().filter(|(rung, _)| rung.takes.beyond_f32) {
+        if let Some(verdict) = beyond_f32_products(attention, rung.takes)? {
             return Err(format!("{}: {verdict}", rung.name).into());
         }
     }
@@ -77,26 +84,32 @@ pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed>
 }
 
 /// Products that overflow f32 though their scores do not, and keys and values that are not finite: the first result that
-/// breaks the error rule.
-pub(crate) fn beyond_f32_products(attention: &dyn Attention) -> Result<Option<String>, AttentionError> {
+/// breaks the error rule. In F32, or else in BF16, which reach as far.
+pub(crate) fn beyond_f32_products(attention: &dyn Attention, takes: Takes) -> Result<Option<String>, AttentionError> {
+    let stored = |numbers: Array4<f32>| match takes.dtypes.contains(&DType::F32) {
+        true => Tensor::F32(numbers.into_dyn()),
+        false => Tensor::Bf16(numbers.mapv(bf16::from_f32).into_dyn()),
+    };
     let (length, d) = (70, 40);
-    let spread = |x: f32| {
+    let numbers = |x: f32| {
         let number = move |(_, h, i, c): (usize, usize, usize, usize)| x * ((h + i * 7 + c * 3) % 11) as f32 - x * 5.0;
         Array4::from_shape_fn((1, 2, length, d), number)
     };
-    let mut wild = spread(1.0);
+    let spread = |x: f32| stored(numbers(x));
+    let mut wild = numbers(1.0);
     wild[[0, 0, 3, 7]] = f32::INFINITY;
     wild[[0, 1, 69, 0]] = f32::NAN;
+    let wild = || stored(wild.clone());
     for (what, q, k, v, scale) in [
         ("products beyond f32", spread(3e18), spread(3e18), spread(1.0), 1e-37),
-        ("values that are not finite", spread(1.0), spread(1.0), wild.clone(), 0.01),
-        ("keys that are not finite", spread(1.0), wild, spread(1.0), 0.01),
+        ("values that are not finite", spread(1.0), spread(1.0), wild(), 0.01),
+        ("keys that are not finite", spread(1.0), wild(), spread(1.0), 0.01),
     ] {
         for mask in [Mask::Full, Mask::Causal] {
             let options = Options { scale: Some(scale), mask, ..Options::default() };
             let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
             let output = forward_on_canaries(attention, &problem)?;
-            let verdict = judge(&problem, &oracle::truth(&problem), &output, DType::F32);
+            let verdict = judge(&problem, &oracle::truth(&problem), &output, attention.weights(&problem));
             if !verdict.passes() {
                 return Ok(Some(format!("{what} under {mask}: {verdict}")));
             }

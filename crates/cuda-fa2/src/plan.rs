@@ -12,7 +12,7 @@ const LONGEST: usize = 1 << 30;
 pub struct Target {
     /// Bytes of shared memory that a block may have.
     pub shared_per_block: usize,
-    /// Multiprocessors that are to be busy.
+    /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, `cuda-fa2` makes them smaller.
     pub multiprocessors: usize,
     /// Into how many parts `cuda-fa2` splits the keys of short queries; `None` leaves it to the plan. The number decides the
     /// last bits of a result, and the plan's depends on the batch.

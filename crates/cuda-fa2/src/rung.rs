@@ -104,11 +104,10 @@ impl CudaRung {
         Ok(CudaRung { algorithm, device, target, stream, kernels: Mutex::default() })
     }
 
-    /// The rung with the keys of short queries in so many parts, whatever the batch: [`Target::splits`]. So a result has the
-    /// same bits in any batch.
-    pub fn with_splits(mut self, splits: usize) -> Self {
-        self.target.splits = Some(splits);
-        self
+    /// The rung with plans for this target in place of the device. On `cuda-fa2` a result has the same bits in any batch, if
+    /// the target has a number of splits and no multiprocessors: whatever the batch, they are not kept busy.
+    pub fn with_target(self, target: Target) -> Self {
+        CudaRung { target, ..self }
     }
 
     /// The rung with the kernels of a variant from this image, for trying a change to a kernel. The image has all kernels of

@@ -10,6 +10,7 @@ use comfy_table::Cell;
 use device::nvrtc::{self, Nvrtc};
 use device::{DeviceError, Variant, assembly, occupancy};
 use ladder::kernels;
+use rayon::prelude::*;
 use sass::{Counts, Tools};
 use serde_json::{Value, json};
 
@@ -73,12 +74,23 @@ impl Report {
         }
         let architectures = args.arch.map_or(ARCHITECTURES.to_vec(), |one| vec![one]);
         let mut report = Report { nvrtc: nvrtc::available()?, tools: Tools::find(nvrtc.path()), rows: Vec::new() };
-        for variant in kernels::variants().filter(|variant| !variant.is_triton()) {
-            for arch in architectures.iter().filter_map(|&device| variant.arch_on(device).ok()) {
-                match rows(nvrtc, &report.tools, variant, &arch, failures) {
-                    Ok(rows) => report.rows.extend(rows),
-                    Err(error) => failures.push(format!("{} for {arch}: {error}", name(variant))),
+        let variants = kernels::variants().filter(|variant| !variant.is_triton());
+        let each: Vec<(&'static Variant, String)> = variants
+            .flat_map(|variant| {
+                architectures.iter().filter_map(move |&device| Some((variant, variant.arch_on(device).ok()?)))
+            })
+            .collect();
+        let compile = |(variant, arch): &(&'static Variant, String)| {
+            let rows = rows(nvrtc, &report.tools, variant, arch);
+            rows.map_err(|error| format!("{} for {arch}: {error}", name(variant)))
+        };
+        for compiled in each.par_iter().map(compile).collect::<Vec<_>>() {
+            match compiled {
+                Ok((rows, notices)) => {
+                    report.rows.extend(rows);
+                    failures.extend(notices);
                 }
+                Err(error) => failures.push(error),
             }
         }
         failures.extend(report.rows.iter().filter_map(Row::failure));
@@ -124,17 +136,16 @@ fn name(variant: &Variant) -> String {
     format!("{}.{}", variant.file.trim_end_matches(".cu"), variant.name)
 }
 
-/// Compiles a variant for an architecture.
+/// Compiles a variant for an architecture: what its kernels take, and what the compiler notes of them.
 fn rows(
     nvrtc: &Nvrtc,
     tools: &Tools,
     variant: &'static Variant,
     arch: &str,
-    failures: &mut Vec<String>,
-) -> Result<Vec<Row>> {
+) -> Result<(Vec<Row>, Vec<String>)> {
     let compiled = nvrtc.cubin(&variant.source()?, arch)?;
     let notices = assembly::serialised(&compiled.log).into_iter();
-    failures.extend(notices.map(|notice| format!("{} for {arch}: {notice}", name(variant))));
+    let notices = notices.map(|notice| format!("{} for {arch}: {notice}", name(variant))).collect();
     let usages = assembly::usage(&compiled.log);
     let counts = tools.counts(&compiled.code)?;
     let row = |&(kernel, threads, dynamic_bytes): &(&str, u32, u32)| {
@@ -149,7 +160,7 @@ fn rows(
         let counts = counts.as_ref().map(|counts| counts.get(kernel).cloned().unwrap_or_default());
         Ok(Row { variant, arch: arch.into(), threads, dynamic_bytes, usage, blocks, counts })
     };
-    variant.kernels.iter().map(row).collect()
+    Ok((variant.kernels.iter().map(row).collect::<Result<_>>()?, notices))
 }
 
 impl Row {

@@ -280,6 +280,20 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
+    /// The rung in each of the forms among which its plans choose, for small problems choose one: as it is; and as it is for
+    /// very many rows, and keys in three parts.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn forms(&self, device: &Device) -> Result<Vec<CudaRung>, DeviceError> {
+        let mut forms = vec![self.build(device)?];
+        if self.algorithm == Algorithm::Fa2Mma {
+            let target = Target { multiprocessors: 0, splits: Some(3), ..device.attributes().into() };
+            forms.push(self.build(device)?.with_target(target));
+        }
+        Ok(forms)
+    }
+
     /// The plan of a call. No device is needed.
     ///
     /// # Errors

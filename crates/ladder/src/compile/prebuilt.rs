@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use device::nvrtc::Nvrtc;
 use device::{Variant, prebuilt};
 use ladder::kernels;
+use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,9 +33,10 @@ pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>)
         tools.assemble(&text, variant.arch)?;
         Ok(text)
     };
+    let variants: Vec<_> = kernels::variants().filter(|variant| !variant.is_triton()).collect();
     let mut files = Vec::new();
-    for variant in kernels::variants().filter(|variant| !variant.is_triton()) {
-        match file(variant) {
+    for (variant, text) in variants.par_iter().map(|variant| (*variant, file(variant))).collect::<Vec<_>>() {
+        match text {
             Ok(text) => files.push((variant, text)),
             Err(error) => failures.push(format!("{}: {error:#}", variant.ptx_name())),
         }
