@@ -19,19 +19,19 @@ type Size = (usize, usize, &'static Variant);
 
 /// The variants in F16 and in BF16: for aligned tensors and for others.
 pub(crate) static OF_TYPE: [[[Size; 2]; 2]; 2] = [
-    [[(64, 128, &VARIANTS[0]), (128, 128, &VARIANTS[1])], [(64, 64, &VARIANTS[2]), (128, 32, &VARIANTS[3])]],
-    [[(64, 128, &VARIANTS[4]), (128, 128, &VARIANTS[5])], [(64, 64, &VARIANTS[6]), (128, 32, &VARIANTS[7])]],
+    [[(64, 128, &VARIANTS[0]), (128, 128, &VARIANTS[1])], [(64, 64, &VARIANTS[2]), (128, 128, &VARIANTS[3])]],
+    [[(64, 128, &VARIANTS[4]), (128, 128, &VARIANTS[5])], [(64, 64, &VARIANTS[6]), (128, 128, &VARIANTS[7])]],
 ];
 
 pub(crate) static VARIANTS: [Variant; 8] = [
     variant("f16.d64", &[("fa2", 256, 32_768)]),
     variant("f16.d128", &[("fa2", 256, 65_536)]),
-    variant("f16.d64.unaligned", &[("fa2", 128, 10_240)]),
-    variant("f16.d128.unaligned", &[("fa2", 128, 13_312)]),
+    variant("f16.d64.unaligned", &[("fa2", 128, 12_288)]),
+    variant("f16.d128.unaligned", &[("fa2", 256, 36_864)]),
     variant("bf16.d64", &[("fa2", 256, 32_768)]),
     variant("bf16.d128", &[("fa2", 256, 65_536)]),
-    variant("bf16.d64.unaligned", &[("fa2", 128, 10_240)]),
-    variant("bf16.d128.unaligned", &[("fa2", 128, 13_312)]),
+    variant("bf16.d64.unaligned", &[("fa2", 128, 12_288)]),
+    variant("bf16.d128.unaligned", &[("fa2", 256, 36_864)]),
 ];
 
 const fn variant(name: &'static str, kernels: &'static [(&'static str, u32, u32)]) -> Variant {
