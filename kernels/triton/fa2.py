@@ -9,7 +9,8 @@ the listing. How tiles get there, which thread holds what, and when to wait is T
   through tensor descriptors where the layout allows it, for which Hopper has a copy engine, and their sizes are tuned.
 
 Scores are `scale * (q . k)`; causal masks are aligned to the bottom right. P is rounded to the input's type before
-`P V`, all sums are f32. Not here: windows, soft caps, biases, sinks, pages, more than 128 channels.
+`P V`, all sums are f32. Keys behind a sequence's end may hold anything; a NaN that one row sees may spread to rows of
+its tile that do not. Not here: windows, soft caps, biases, sinks, pages, more than 128 channels.
 
     python kernels/triton/fa2.py        needs PyTorch, Triton and a GPU: checks itself against float64, and prints times
 """
@@ -145,10 +146,9 @@ def fit_descriptors(arguments):
             arguments[name].block_shape = [1, 1, arguments[count], arguments["D"]]
 
 
-# Rows and keys of a tile, warps, and tiles of keys on their way: what suits an A100 or an H200 at some size.
+# Rows and keys of a tile, warps, and tiles of keys on their way: each may be the best at some size.
 TRIED = [(128, 128, 8, 2), (128, 128, 8, 3), (128, 128, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
-         (128, 64, 4, 2), (128, 64, 4, 3), (128, 32, 8, 4), (64, 128, 4, 2), (64, 128, 4, 3), (64, 64, 4, 2),
-         (64, 64, 4, 3), (256, 64, 8, 2)]
+         (128, 64, 4, 2), (128, 64, 4, 3), (128, 32, 8, 4), (64, 128, 4, 2), (64, 128, 4, 3), (64, 64, 4, 3)]
 tuned = triton.autotune(
     [triton.Config({"ROWS": rows, "KEYS": keys}, num_warps=warps, num_stages=stages, pre_hook=fit_descriptors)
      for rows, keys, warps, stages in TRIED],

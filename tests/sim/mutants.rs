@@ -261,11 +261,11 @@ const MUTANTS: &[Mutant] = &[
         caught: Value,
     },
     Mutant {
-        what: "one key too many",
+        what: "top-left causal",
         rung: "triton-fa2",
-        at: (TRITON, "ends = tl.where(causal != 0, tl.minimum(k_len, i + offset + 1), k_len)"),
-        opcode: "add.s32",
-        edit: |text| text.replace(", 1;", ", 2;"),
+        at: (TRITON, "offset = k_len - q_len"),
+        opcode: "sub.s32",
+        edit: |text| format!("mov.b32 {}, 0;", operands(text)[0]),
         caught: Value,
     },
     Mutant {

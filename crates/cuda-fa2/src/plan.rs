@@ -139,14 +139,7 @@ impl Plan {
             ..params::Problem::default()
         };
         let sequences = shape.sequences.iter().enumerate().map(place).collect();
-        Plan {
-            problem,
-            sequences,
-            steps: Vec::new(),
-            unaligned: Vec::new(),
-            adjacent: false,
-            workspace_bytes: 0,
-        }
+        Plan { problem, sequences, steps: Vec::new(), unaligned: Vec::new(), adjacent: false, workspace_bytes: 0 }
     }
 
     /// Whether no row is asked for.

@@ -3,11 +3,9 @@
 //! A Triton kernel takes numbers and addresses one by one, and its compiler, not its text, has set threads and shared memory.
 //! `triton/compile.py` writes all that into the first lines of the PTX; here it stands a second time, and a test compares.
 //!
-//! F16 and BF16, up to 128 channels, full and causal masks. P is rounded to the tensors' type before `P V`, as
-//! [`Attention::weights`] says. Tensors on the device have the channels of a row one behind the other, else a launch is an
-//! error. Where every row begins at a multiple of 16 bytes and has a multiple of 8 channels, tiles come by `cp.async`, 16 bytes
-//! at a time; otherwise by single elements, in smaller tiles. What it does not promise: products `q . k` beyond f32; and a
-//! NaN or an infinity in a key or a value that one row sees may spread to rows that do not see it, within a tile of rows.
+//! Tensors on the device have the channels of a row one behind the other, else a launch is an error. Where every row begins at
+//! a multiple of 16 bytes and has a multiple of 8 channels, tiles come by `cp.async`, 16 bytes at a time; otherwise by single
+//! elements, which is slower by far.
 
 use crate::params::{Problem, Tensor};
 use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
