@@ -155,7 +155,7 @@ fn a_pack_conforms_on_the_simulated_device() {
     assert_eq!(cases.len(), names.len() * DEVICE_RUNGS.len());
     let right = |case: &&Value| {
         let rung = DEVICE_RUNGS.iter().find(|rung| case["rung"] == rung.name).unwrap();
-        let dtype = if case["case"].as_str().unwrap().contains("f32") { DType::F32 } else { DType::F16 };
+        let dtype = if case["name"].as_str().unwrap().contains("f32") { DType::F32 } else { DType::F16 };
         case["status"] == if rung.takes.dtypes.contains(&dtype) { "pass" } else { "unsupported" }
     };
     assert!(cases.iter().all(|case| right(&case)), "{cases:?}");
