@@ -25,12 +25,14 @@ VERSION = "3.6.0"
 ARCH, PTX = 80, 80
 TYPES = {"f16": "fp16", "bf16": "bf16"}
 # Channels, and whether rows begin at multiples of 16 bytes and have multiples of 8 channels: rows and keys of a tile,
-# warps, and tiles of keys on their way. Those at which ptxas keeps no register in memory.
+# warps, and tiles of keys on their way. Those at which ptxas keeps no register in memory, and not fewer rows than
+# channels: then Triton splits P V by channels, and all warps that share a row write its lse to the same shared memory,
+# in no order. The numbers are equal, which does no harm, but by PTX's memory model it is a race.
 TILES = {
     (64, True): (128, 64, 8, 2),
-    (64, False): (64, 16, 4, 1),
+    (64, False): (64, 32, 4, 1),
     (128, True): (128, 32, 8, 3),
-    (128, False): (32, 16, 4, 1),
+    (128, False): (128, 16, 8, 1),
 }
 
 
@@ -58,7 +60,7 @@ def argument_type(argument, element):
 def compiled(element, d, aligned):
     """The text of one file."""
     rows, keys, warps, stages = TILES[d, aligned]
-    constants = dict(q_len=None, k_len=None, size=None, D=d, ROWS=rows, KEYS=keys, DESCRIBED=False)
+    constants = dict(q_len=None, k_len=None, size=None, D=d, ROWS=rows, KEYS=keys, SPLIT=aligned, DESCRIBED=False)
     signature, divisors = {}, {}
     for place, argument in enumerate(fa2.arg_names):
         kind = "constexpr" if argument in constants else argument_type(argument, element)

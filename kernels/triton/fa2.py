@@ -9,7 +9,8 @@ the listing. How tiles get there, which thread holds what, and when to wait is T
   through tensor descriptors where the layout allows it, for which Hopper has a copy engine, and their sizes are tuned.
 
 Scores are `scale * (q . k)`; causal masks are aligned to the bottom right. P is rounded to the input's type before
-`P V`, all sums are f32. Not here: windows, soft caps, biases, sinks, pages, more than 128 channels.
+`P V`, all sums are f32. Keys behind a sequence's end may hold anything; a NaN that one row sees may spread to rows of
+its tile that do not. Not here: windows, soft caps, biases, sinks, pages, more than 128 channels.
 
     python kernels/triton/fa2.py        needs PyTorch, Triton and a GPU: checks itself against float64, and prints times
 """
@@ -74,8 +75,11 @@ def attend(o, l, m, q, k, v, batch, head, k_row, v_row, k_len, d, d_v, start, en
 def fa2(q, q_batch, q_head, q_row, k, k_batch, k_head, k_row, v, v_batch, v_head, v_row,
         o, o_batch, o_head, o_row, lse, lse_batch, lse_head, lse_row,
         sequences, q_len, k_len, batches, heads, group, d, d_v, scale, causal: tl.constexpr, size,
-        D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DESCRIBED: tl.constexpr):
-    """One tile. Lengths stand in `sequences`, or are `q_len` and `k_len`; `size` is for the tuner alone."""
+        D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr, DESCRIBED: tl.constexpr):
+    """One tile of rows. Lengths stand in `sequences`, or are `q_len` and `k_len`; `size` is for the tuner alone.
+
+    If `SPLIT`, tiles of keys that every row sees have a loop of their own, without a mask.
+    """
     # Lines 1 to 3: one program a tile of rows. The last come first: under a causal mask they have the most keys.
     row_tiles = tl.num_programs(0) // (batches * heads)
     tile = row_tiles - 1 - tl.program_id(0) % row_tiles
@@ -108,15 +112,17 @@ def fa2(q, q_batch, q_head, q_row, k, k_batch, k_head, k_row, v, v_batch, v_head
     l = tl.zeros([ROWS], tl.float32)
     m = tl.full([ROWS], MINUS_INFINITY, tl.float32)
 
-    # Row r sees the keys before ends[r]: all rows those before `all_see`, none those from `none_sees` on.
+    # Row r sees the keys before ends[r]: all rows see those before `all_see`, none those from `none_sees` on.
     offset = k_len - q_len
     ends = tl.where(causal != 0, tl.minimum(k_len, i + offset + 1), k_len)
     all_see = tl.where(causal != 0, tl.maximum(0, tl.minimum(k_len, first + offset + 1)), k_len)
     none_sees = tl.where(causal != 0, tl.maximum(0, tl.minimum(k_len, first + ROWS + offset)), k_len)
     base_2 = scale * LOG2_E
-    whole = tl.where(base_2 >= 0.0, all_see // KEYS * KEYS, 0)
-    o_i, l, m = attend(o_i, l, m, q_i, k, v, batch, kv_head, k_row, v_row, k_len, d, d_v, 0, whole, ends, base_2,
-                       KEYS, D, False, DESCRIBED)
+    whole = 0
+    if SPLIT:
+        whole = tl.where(base_2 >= 0.0, all_see // KEYS * KEYS, 0)
+        o_i, l, m = attend(o_i, l, m, q_i, k, v, batch, kv_head, k_row, v_row, k_len, d, d_v, 0, whole, ends, base_2,
+                           KEYS, D, False, DESCRIBED)
     o_i, l, m = attend(o_i, l, m, q_i, k, v, batch, kv_head, k_row, v_row, k_len, d, d_v, whole, none_sees, ends,
                        base_2, KEYS, D, True, DESCRIBED)
 
@@ -140,10 +146,9 @@ def fit_descriptors(arguments):
             arguments[name].block_shape = [1, 1, arguments[count], arguments["D"]]
 
 
-# Rows and keys of a tile, warps, and tiles of keys on their way: what suits an A100 or an H200 at some size.
+# Rows and keys of a tile, warps, and tiles of keys on their way: each may be the best at some size.
 TRIED = [(128, 128, 8, 2), (128, 128, 8, 3), (128, 128, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
-         (128, 64, 4, 2), (128, 64, 4, 3), (128, 32, 8, 4), (64, 128, 4, 2), (64, 128, 4, 3), (64, 64, 4, 2),
-         (64, 64, 4, 3), (256, 64, 8, 2)]
+         (128, 64, 4, 2), (128, 64, 4, 3), (128, 32, 8, 4), (64, 128, 4, 2), (64, 128, 4, 3), (64, 64, 4, 3)]
 tuned = triton.autotune(
     [triton.Config({"ROWS": rows, "KEYS": keys}, num_warps=warps, num_stages=stages, pre_hook=fit_descriptors)
      for rows, keys, warps, stages in TRIED],
@@ -185,7 +190,8 @@ def attention(q, k, v, causal=False, scale=None, return_lse=False):
         with torch.cuda.device(q.device):
             tuned[lambda chosen: (triton.cdiv(q_len, chosen["ROWS"]) * batches * heads,)](
                 *places, lse, *lse.stride(), None, q_len, k_len, batches, heads, heads // kv_heads, d, d_v, scale,
-                bool(causal), size, D=64 if max(d, d_v) <= 64 else 128, DESCRIBED=described)
+                bool(causal), size, D=64 if max(d, d_v) <= 64 else 128, SPLIT=True,
+                DESCRIBED=described)
     return (o, lse) if return_lse else o
 
 

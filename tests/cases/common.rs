@@ -6,7 +6,7 @@ use device::Device;
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
-use ladder::registry::DEVICE_RUNGS;
+use ladder::registry::{self, DEVICE_RUNGS};
 use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
@@ -222,6 +222,15 @@ pub(crate) fn expect_rows_within(tol: f64, problem: &Problem, rows: &[(f64, f64)
     }
 }
 
+/// The u of the error rule for P: a rung on tensor cores, which take no F32, rounds P to the type of the tensors.
+fn p_unit(name: &str, dtype: DType) -> f64 {
+    match (registry::device_rung(name), dtype) {
+        (Some(rung), DType::F16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -11),
+        (Some(rung), DType::Bf16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -9),
+        _ => 0.0,
+    }
+}
+
 fn assert_lse(name: &str, row: usize, found: f32, wanted: f64) {
     let close = (f64::from(found) - wanted).abs() <= 1e-5 * (1.0 + wanted.abs());
     let right = if wanted.is_finite() { close } else { f64::from(found) == wanted };
@@ -246,7 +255,8 @@ pub(crate) struct Pair {
 /// Asserts that every rung agrees with attention by the definition, in f64: weights `e^score / sum` over the keys that
 /// have a score. `score` gets the pair and its q . k; `None` hides the key. Rows of no sequence must stay canaries.
 ///
-/// Tolerances: o `2^-20 (1 + max|s|) max|v|` and one rounding to its type; lse 1e-5, absolute plus relative.
+/// Tolerances: o `2^-20 (1 + max|s|) max|v|`, one rounding to its type, and what [`p_unit`] allows; lse 1e-5, absolute plus
+/// relative.
 pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> Option<f64>) {
     let (q, k, v) = (problem.q().to_f64(), problem.k().to_f64(), problem.v().to_f64());
     let outputs: Vec<_> = run_all(problem).into_iter().map(|(name, output)| (name, o(&output), output.lse)).collect();
@@ -282,14 +292,16 @@ pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> 
                 let s_max = scored.iter().fold(0f64, |max, s| max.max(s.0.abs()));
                 let v_max = scored.iter().flat_map(|s| s.1).fold(0f64, |max, v| max.max(v.abs()));
                 let tol = f64::powi(2.0, -20) * (1.0 + s_max) * v_max;
-                let wanted: Vec<f64> =
-                    (0..problem.d_v()).map(|c| scored.iter().map(|s| (s.0 - lse).exp() * s.1[c]).sum()).collect();
+                let terms = |c: usize| scored.iter().map(move |s| (s.0 - lse).exp() * s.1[c]);
+                let wanted: Vec<f64> = (0..problem.d_v()).map(|c| terms(c).sum()).collect();
+                let spread: Vec<f64> =
+                    (0..problem.d_v()).map(|c| terms(c).map(|x| x * x).sum::<f64>().sqrt()).collect();
                 let index = if problem.is_packed() { vec![h, at] } else { vec![b, h, at] };
                 owned[&index[..]] = true;
                 for (name, o, found_lse) in &outputs {
                     let found = index.iter().fold(o.view(), |view, &x| view.index_axis_move(Axis(0), x));
-                    for (found, &wanted) in found.iter().zip(&wanted) {
-                        let tol = tol + unit * wanted.abs();
+                    for ((found, &wanted), spread) in found.iter().zip(&wanted).zip(&spread) {
+                        let tol = tol + unit * wanted.abs() + 6.0 * p_unit(name, problem.dtype()) * spread;
                         assert!(
                             (f64::from(*found) - wanted).abs() <= tol,
                             "{name}, {index:?}: o {found}, wanted {wanted} within {tol:e}"

@@ -140,7 +140,12 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
 
 /// Problems that the first variant of each kernel takes: only that one is compiled with the fault.
 fn of_one_variant(device: &Device, rung: &DeviceRung) -> impl Strategy<Value = Spec> + use<> {
-    for_devices(device, rung.takes).prop_map(|spec| Spec { dtype: DType::F32, d: spec.d.min(64), d_v: spec.d_v.min(64), ..spec })
+    for_devices(device, rung.takes).prop_map(|spec| Spec {
+        dtype: DType::F32,
+        d: spec.d.min(64),
+        d_v: spec.d_v.min(64),
+        ..spec
+    })
 }
 
 /// Whether a rung runs kernels of a variant: "cuda-fa2-simt" those of "05_fa2_simt.cu".

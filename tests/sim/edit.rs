@@ -53,6 +53,11 @@ pub(crate) fn never(text: &str) -> String {
     format!("setp.ne.s32 {}, 0, 0;", operands(text)[0])
 }
 
+/// A comparison that always holds.
+pub(crate) fn always(text: &str) -> String {
+    format!("setp.eq.s32 {}, 0, 0;", operands(text)[0])
+}
+
 /// A barrier that only half of the warp comes to.
 pub(crate) fn for_half_a_warp(text: &str) -> String {
     format!(

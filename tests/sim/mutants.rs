@@ -1,6 +1,6 @@
 //! Wrong kernels: each is a prebuilt kernel with one fault put into its PTX, and is caught, at the right line.
 
-use crate::edit::{dropped, edited, for_half_a_warp, line, never, operands};
+use crate::edit::{always, dropped, edited, for_half_a_warp, line, never, operands};
 use crate::simulated;
 use attention::{Attention, DType, Mask, oracle};
 use cuda_fa2::variants;
@@ -40,6 +40,7 @@ struct Mutant {
 const NAIVE: &str = "05_naive.cu";
 const FA1: &str = "05_fa1.cu";
 const SIMT: &str = "05_fa2_simt.cu";
+const TRITON: &str = "triton/fa2.py";
 
 const NAIVE_LOAD: Line = (NAIVE, "tile[y][threadIdx.x] = from.get(first + y, column + threadIdx.x);");
 const NAIVE_DOT: Line = (NAIVE, "dot[n] += q[threadIdx.y + n * WARPS][x] * k[threadIdx.x][x];");
@@ -64,10 +65,17 @@ const SIMT_STORE_K: Line = (SIMT, "k(c + e, r) = x[e];");
 const SIMT_STORE_V: Line = (SIMT, "*(float4*)v.group(r, c / 4) = make_float4(x[0], x[1], x[2], x[3]);");
 const OPERANDS: Line = ("tile/outer_product.cuh", "} numbers = *(const Numbers*)from;");
 const COLUMNS: Line = ("tile/outer_product.cuh", "*(float4*)to.group(column, 2 * ty + g) = make_float4(");
+const TRITON_ROWS: Line = (TRITON, "inside = inside & (first + i < rows)[:, None]");
+const TRITON_LOAD: Line = (TRITON, "tile = tl.load(at, mask=inside, other=0.0)");
+const TRITON_S: Line = (TRITON, "s = tl.dot(q, k_j.T)");
+const TRITON_O: Line = (TRITON, "o = tl.dot(p.to(v_j.dtype), v_j, o * rescale[:, None])");
+const TRITON_STORE: Line = (TRITON, "tl.store(at, o_i.to(o.dtype.element_ty)");
 
 const RACE: &[&str] = &["race"];
 /// A reader that comes before the writer it should wait for.
 const EARLY: &[&str] = &["race", "uninitialised memory"];
+/// A reader that does not wait for a copy, or comes before it was begun.
+const TOO_EARLY: &[&str] = &["copy in flight", "race", "uninitialised memory"];
 const OUTSIDE: &[&str] = &["out of bounds"];
 const UNWRITTEN: &[&str] = &["uninitialised memory"];
 
@@ -210,6 +218,72 @@ const MUTANTS: &[Mutant] = &[
         edit: without_addend,
         caught: Value,
     },
+    dropped_barrier("triton-fa2", TRITON_LOAD, TOO_EARLY, &[TRITON_LOAD, TRITON_S, TRITON_O]),
+    dropped_barrier("triton-fa2", TRITON_STORE, EARLY, &[TRITON_STORE]),
+    Mutant {
+        what: "a wait that is left out",
+        rung: "triton-fa2",
+        at: TRITON_LOAD,
+        opcode: "cp.async.wait_group",
+        edit: dropped,
+        caught: Fault(TOO_EARLY, &[TRITON_LOAD, TRITON_S, TRITON_O]),
+    },
+    Mutant {
+        what: "a wait for K and not for V",
+        rung: "triton-fa2",
+        at: TRITON_LOAD,
+        opcode: "cp.async.wait_group",
+        edit: |text| text.replace("2;", "3;"),
+        caught: Fault(TOO_EARLY, &[TRITON_LOAD, TRITON_S, TRITON_O]),
+    },
+    Mutant {
+        what: "rows behind the last taken as rows",
+        rung: "triton-fa2",
+        at: TRITON_ROWS,
+        opcode: "setp.lt",
+        edit: always,
+        caught: Fault(OUTSIDE, &[TRITON_LOAD]),
+    },
+    Mutant {
+        what: "tiles stored without their swizzle",
+        rung: "triton-fa2",
+        at: TRITON_LOAD,
+        opcode: "xor.b32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        caught: Value,
+    },
+    Mutant {
+        what: "a tile taken as seen by all",
+        rung: "triton-fa2",
+        at: (TRITON, "s = tl.where((j + tl.arange(0, KEYS))[None, :] < ends[:, None]"),
+        opcode: "setp.lt",
+        edit: always,
+        caught: Value,
+    },
+    Mutant {
+        what: "top-left causal",
+        rung: "triton-fa2",
+        at: (TRITON, "offset = k_len - q_len"),
+        opcode: "sub.s32",
+        edit: |text| format!("mov.b32 {}, 0;", operands(text)[0]),
+        caught: Value,
+    },
+    Mutant {
+        what: "a forgotten rescale of O",
+        rung: "triton-fa2",
+        at: TRITON_O,
+        opcode: "mul.f32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[2]),
+        caught: Value,
+    },
+    Mutant {
+        what: "a forgotten rescale of l",
+        rung: "triton-fa2",
+        at: (TRITON, "l = l * rescale + tl.sum(p, 1)"),
+        opcode: "fma",
+        edit: |text| format!("add.f32 {}, {}, {};", operands(text)[0], operands(text)[1], operands(text)[3]),
+        caught: Value,
+    },
     Mutant {
         what: "a sum of weights that forgets the tiles before",
         rung: "cuda-fa1",
@@ -232,18 +306,22 @@ fn every_wrong_kernel_is_caught() {
 
 /// A few tiles of rows and keys in every kernel, the last ones not full.
 fn problem() -> Spec {
-    Spec { dtype: DType::F32, mask: Mask::Causal, ..Spec::plain(110, 140, 100) }
+    Spec { dtype: DType::F32, mask: Mask::Causal, ..Spec::plain(110, 140, 104) }
 }
 
 impl Mutant {
     fn is_caught(&self) {
         let rung = DEVICE_RUNGS.iter().find(|rung| rung.name == self.rung).unwrap();
         let (file, _) = self.at;
-        // Of 100 channels.
-        let name = if file == SIMT { "f32.d128" } else { "f32" };
+        // Of 104 channels.
+        let name = match file {
+            SIMT => "f32.d128",
+            TRITON => "f16.d128",
+            _ => "f32",
+        };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
         let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
-        let owned = problem().build();
+        let owned = rung.takes.narrowed(problem()).build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);
         let mut first_seen = false;
@@ -255,7 +333,7 @@ impl Mutant {
             };
             let says = format!("{}, {} at {:?}, seed {seed}: {told}", self.rung, self.what, self.at);
             match self.caught {
-                Value => assert!(told.contains("times the tolerance; the first wrong one is o["), "{says}"),
+                Value => assert!(told.contains("times the tolerance; the first wrong one is "), "{says}"),
                 Fault(kinds, lines) => {
                     let kind = kinds.iter().position(|kind| told.contains(&format!(": {kind}: ")));
                     let kind = kind.unwrap_or_else(|| panic!("{says}"));

@@ -29,10 +29,15 @@ fn spec(dtype: DType, d: usize) -> Spec {
 fn no_schedule_raises_an_alarm_or_changes_a_bit() {
     let seeds = std::env::var("SIM_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("SIM_SEEDS is a number"));
     assert!(seeds > 1, "one schedule is nothing to compare");
-    let specs = [spec(DType::F32, 40), spec(DType::F16, 72), spec(DType::F16, 37)];
-    let runs: Vec<_> = specs.iter().flat_map(|spec| DEVICE_RUNGS.iter().map(move |rung| (spec, rung))).collect();
+    let specs =
+        [(DType::F32, 40), (DType::F16, 72), (DType::Bf16, 40), (DType::Bf16, 37)].map(|(dtype, d)| spec(dtype, d));
+    let takers = |spec: &Spec| {
+        let dtype = spec.dtype;
+        DEVICE_RUNGS.iter().filter(move |rung| rung.takes.dtypes.contains(&dtype))
+    };
+    let runs: Vec<_> = specs.iter().flat_map(|spec| takers(spec).map(move |rung| (spec, rung))).collect();
     runs.par_iter().for_each(|(spec, rung)| {
-        let owned = rung.takes.narrowed((*spec).clone()).build();
+        let owned = spec.build();
         let run = |seed| {
             let output = forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
             bits(output.unwrap_or_else(|error| panic!("{} {}, seed {seed}: {error}", rung.name, spec.dtype)))

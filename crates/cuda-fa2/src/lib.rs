@@ -5,6 +5,7 @@
 //! | `cuda-naive` | `05_naive.cu` | a tile of S, some rows of P, a tile of O: three kernels, S and P in device memory |
 //! | `cuda-fa1` | `05_fa1.cu` | one head; O, l and m of its rows go through device memory at every tile of keys |
 //! | `cuda-fa2-simt` | `05_fa2_simt.cu` | one tile of rows of one head, in registers from the first key to the last |
+//! | `triton-fa2` | `triton/fa2.py` | the same on tensor cores: a Triton kernel, compiled beforehand |
 //!
 //! A call has two halves. [`CudaRung::plan`] looks at shapes and options on the host: which variants of which kernels, tiles,
 //! grids, the workspace. [`CudaRung::launch`] puts the kernels into a stream, for tensors that lie on the device.
@@ -17,6 +18,11 @@
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but where a value is not finite and its weight too
 //! small for f32: it may add nothing, or NaN. The sum of `|v_j|` of a row must fit f32, as on `fa2`, but on `cuda-naive`.
+//!
+//! `triton-fa2` takes and promises less: F16 and BF16, up to 128 channels, full and causal masks, and none of the other
+//! options. It rounds P to the tensors' type before `P V`, as [`Attention::weights`] says. Products `q . k` must fit f32. A NaN
+//! or an infinity in a key or a value that one row sees may spread to rows of the same tile that do not see it; what no row
+//! sees changes nothing.
 
 pub mod ceiling;
 mod fa1;

@@ -257,3 +257,33 @@ fn four(strides: &[isize], shape: &[usize]) -> [i64; 4] {
     }
     four
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Shape};
+    use attention::{Options, Sequence};
+
+    #[test]
+    fn triton_has_launches_for_rows_at_any_place_and_none_for_channels_that_lie_apart() {
+        let sequences = vec![Sequence { q: 0..9, k: 0..7 }];
+        let shape = Shape { dtype: DType::F16, heads: 1, kv_heads: 1, d: 16, d_v: 16, packed: false, sequences };
+        let plan = Algorithm::Triton.plan(&shape, &Options::default(), 0).unwrap();
+        let tensor = DeviceTensor { address: 1 << 20, strides: [0, 0, 16, 1] };
+        let (alibi_slopes, bias, sinks, lse) = (None, None, None, tensor);
+        let [q, k, v, o] = [tensor; 4];
+        let tensors = Tensors { q, k, v, o, lse, alibi_slopes, bias, sinks, workspace: 0, sequences: 0 };
+        let variant = |tensors: &Tensors| plan.steps_on(tensors).map(|steps| steps[0].variant.name);
+        assert_eq!(variant(&tensors), Ok("f16.d64"));
+        for elsewhere in [
+            DeviceTensor { address: tensor.address + 2, ..tensor },
+            DeviceTensor { strides: [0, 0, 17, 1], ..tensor },
+            DeviceTensor { strides: [0, 4, 16, 1], ..tensor },
+        ] {
+            assert_eq!(variant(&Tensors { k: elsewhere, ..tensors }), Ok("f16.d64.unaligned"), "{elsewhere:?}");
+        }
+        let apart = DeviceTensor { strides: [0, 0, 32, 2], ..tensor };
+        let refused = variant(&Tensors { v: apart, ..tensors }).unwrap_err().to_string();
+        assert_eq!(refused, "v: stride of its channels: found 2, wanted 1");
+    }
+}

@@ -94,7 +94,8 @@ mod tests {
     fn launches_are_those_that_ncu_saw() {
         let args = bench_args(&["--dtype", "f32", "--n", "4096"]);
         let case = cases(&args)[0];
-        let found: Vec<Launch> = rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
+        let found: Vec<Launch> =
+            rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
         let launch = |kernel: &str, blocks, block| Launch { kernel: kernel.into(), grid: [blocks, 1, 1], block };
         let seen = [
             launch("naive_scores", 1_048_576, [32, 8, 1]),
