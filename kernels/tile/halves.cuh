@@ -42,13 +42,13 @@ template <class T> struct Packed {
     }
 };
 
-/// Starts to copy rows `begin` to before begin + `COUNT` of a matrix, by `THREADS` threads. Rows outside `wanted` are zeros, and
-/// so are channels behind the last.
-template <int COUNT, int THREADS, int WIDTH, class Matrix>
-__device__ void start_copy_of_some(Halves<WIDTH> to, const Matrix& from, int begin, Range wanted) {
+/// Starts to copy `count` rows of a matrix from `begin` on, by `THREADS` threads. Rows outside `wanted` are zeros, and so are
+/// channels behind the last.
+template <int THREADS, int WIDTH, class Matrix>
+__device__ void start_copy_of_some(Halves<WIDTH> to, Matrix from, int begin, int count, Range wanted) {
     const bool in_chunks = from.in_chunks();
 #pragma unroll 1
-    for (int x = thread_index(); x < COUNT * to.CHUNKS; x += THREADS) {
+    for (int x = thread_index(); x < count * to.CHUNKS; x += THREADS) {
         const int r = x / to.CHUNKS, c = x % to.CHUNKS * CHUNK;
         const bool inside = begin + r >= wanted.start && begin + r < wanted.end;
         const int numbers = inside ? max(0, min(CHUNK, from.channels - c)) : 0;
@@ -66,11 +66,11 @@ __device__ void start_copy_of_some(Halves<WIDTH> to, const Matrix& from, int beg
     }
 }
 
-/// The same, in fewer instructions where all is wanted and lies in chunks.
+/// The same for `COUNT` rows, in fewer instructions where all are wanted and lie in chunks.
 template <int COUNT, int THREADS, int WIDTH, class T>
-__device__ void start_copy(Halves<WIDTH> to, const Rows<T>& from, int begin, Range wanted) {
+__device__ void start_copy(Halves<WIDTH> to, Rows<T> from, int begin, Range wanted) {
     if (begin < wanted.start || begin + COUNT > wanted.end || from.channels != WIDTH || !from.in_chunks()) {
-        start_copy_of_some<COUNT, THREADS>(to, from, begin, wanted);
+        start_copy_of_some<THREADS>(to, from, begin, COUNT, wanted);
         return;
     }
     // Threads that share a row. With eight rows at once or more, all chunks that a thread copies have one swizzle.

@@ -98,6 +98,8 @@ template <class T> struct Head {
     float scale, softcap, slope, sink;
     int left, right;
 
+    Head() = default;  // for one in shared memory
+
     /// Head `head` of sequence `sequence`.
     __device__ Head(const Problem& p, int sequence, int head) {
         const Sequence s = p.sequence(sequence);

@@ -10,46 +10,64 @@ struct Splits {
 
 // ANCHOR: combine
 constexpr int COMBINERS = 8;  // warps that share the splits of a row
+constexpr int FLIGHT = 4;     // splits of a warp that are loaded at once
 
-/// Joins what the blocks have left of a row: O = sum_s e^(m_s - m) O_s / sum_s e^(m_s - m) l_s with m the largest m_s.
-/// A block does it for one row: row i of head h of sequence b if its number is (b heads + h) q_len + i.
+/// Joins what the blocks have left of a row, by the rule of the online softmax: O = sum_s e^(m_s - m) O_s and l likewise, with
+/// m the largest m_s. A warp does it for its share of the splits, then all for what the warps have found. A block has one row,
+/// row i of head h of sequence b if its number is (b heads + h) q_len + i.
 template <class T, int D> __device__ void combine(const Problem& problem, const Splits& splits) {
-    __shared__ float sums[COMBINERS][D];
+    __shared__ float of_warps[COMBINERS][D], m_of_warps[COMBINERS], l_of_warps[COMBINERS];
     const unsigned heads = blockIdx.x / problem.q_len;
     const int i = blockIdx.x % problem.q_len, lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const Head<T> head(problem, heads / problem.heads, heads % problem.heads);
     if (i >= head.q.len) return;
     const long long rows = (long long)problem.batch * problem.heads * problem.q_len;
 
-    float m = NEG_INFINITY, l = 0.0f;
-    for (int s = lane; s < splits.count; s += LANES) m = fmaxf(m, splits.m[s * rows + blockIdx.x]);
-    m = max_over<LANES>(m);
-    for (int s = lane; s < splits.count; s += LANES) {
-        l += weight(splits.m[s * rows + blockIdx.x], m) * splits.l[s * rows + blockIdx.x];
-    }
-    l = sum_over<LANES>(l);
-
     constexpr int PAIRS = (D + 2 * LANES - 1) / (2 * LANES);
-    float o[PAIRS][2] = {};
-#pragma unroll 4
-    for (int s = warp; s < splits.count; s += COMBINERS) {
-        const long long row = s * rows + blockIdx.x;
-        const float share = weight(splits.m[row], m);
-        for (int x = 0; x < PAIRS; ++x) {
-            const int c = 2 * (lane + x * LANES);
-            const float2 pair = c < D ? *(const float2*)(splits.o + row * D + c) : float2{};
-            o[x][0] = add_weighted(o[x][0], share, pair.x), o[x][1] = add_weighted(o[x][1], share, pair.y);
+    float m = NEG_INFINITY, l = 0.0f;
+    float2 o[PAIRS] = {};
+    for (int first = warp; first < splits.count; first += COMBINERS * FLIGHT) {
+        float m_of[FLIGHT], l_of[FLIGHT], m_new = m;
+        float2 o_of[FLIGHT][PAIRS] = {};
+#pragma unroll
+        for (int f = 0; f < FLIGHT; ++f) {
+            const int split = first + f * COMBINERS;
+            const long long row = split * rows + blockIdx.x;
+            m_of[f] = split < splits.count ? splits.m[row] : NEG_INFINITY, l_of[f] = split < splits.count ? splits.l[row] : 0.0f;
+            for (int x = 0; x < PAIRS; ++x) {
+                const int c = 2 * (lane + x * LANES);
+                if (split < splits.count && c < D) o_of[f][x] = *(const float2*)(splits.o + row * D + c);
+            }
+        }
+#pragma unroll
+        for (int f = 0; f < FLIGHT; ++f) m_new = fmaxf(m_new, m_of[f]);
+        const float rescale = weight(m, m_new);
+        m = m_new, l *= rescale;
+        for (float2& pair : o) pair.x *= rescale, pair.y *= rescale;
+#pragma unroll
+        for (int f = 0; f < FLIGHT; ++f) {
+            const float share = weight(m_of[f], m);
+            l += share * l_of[f];
+            for (int x = 0; x < PAIRS; ++x) {
+                o[x].x = add_weighted(o[x].x, share, o_of[f][x].x), o[x].y = add_weighted(o[x].y, share, o_of[f][x].y);
+            }
         }
     }
     for (int x = 0; x < PAIRS; ++x) {
         const int c = 2 * (lane + x * LANES);
-        if (c < D) sums[warp][c] = o[x][0], sums[warp][c + 1] = o[x][1];
+        if (c < D) of_warps[warp][c] = o[x].x, of_warps[warp][c + 1] = o[x].y;
     }
-    __syncthreads();  // the sums of all warps are there
+    if (lane == 0) m_of_warps[warp] = m, l_of_warps[warp] = l;
+    __syncthreads();  // what all warps have found is there
+
+    m = NEG_INFINITY, l = 0.0f;
+    float share[COMBINERS];
+    for (float m_of : m_of_warps) m = fmaxf(m, m_of);
+    for (int w = 0; w < COMBINERS; ++w) share[w] = weight(m_of_warps[w], m), l += share[w] * l_of_warps[w];
     const float factor = final_factor(m, l, head.sink);
     for (int c = threadIdx.x; c < problem.d_v; c += COMBINERS * LANES) {
         float sum = 0.0f;
-        for (int w = 0; w < COMBINERS; ++w) sum += sums[w][c];
+        for (int w = 0; w < COMBINERS; ++w) sum = add_weighted(sum, share[w], of_warps[w][c]);
         head.o(i, c) = from_f32<T>(sum * factor);
     }
     if (threadIdx.x == 0) head.store_lse(i, log_sum_exp(m, l));

@@ -67,12 +67,12 @@ pub(crate) static VARIANTS: [Variant; 12] = [
 /// Queries up to this length are short: they would leave most of a longer tile empty.
 const SHORT: usize = 16;
 
-/// Short blocks that a multiprocessor runs at once: their tiles of keys are 64 KiB at 128 channels.
-const AT_ONCE: usize = 3;
+/// Short blocks that a multiprocessor runs at once: each has 80 KiB of shared memory at 128 channels.
+const AT_ONCE: usize = 2;
 
-/// Rounds of blocks, at least, that even out who has more to do, as long as a block has [`LEAST_TILES`] of keys.
-const ROUNDS: usize = 8;
-const LEAST_TILES: usize = 4;
+/// Rounds of blocks that even out who has more to do, as long as a block has [`LEAST_TILES`] of keys.
+const ROUNDS: usize = 4;
+const LEAST_TILES: usize = 8;
 
 /// Threads of `fa2_mma_combine`.
 const COMBINERS: u32 = 8 * 32;
@@ -104,8 +104,7 @@ impl Block {
 const fn long(head_dim: usize) -> Block {
     let keys = match head_dim {
         ..=64 => 128,
-        65..=96 => 64,
-        97..=128 => 48,
+        65..=128 => 64,
         _ => 32,
     };
     Block { warps: 4, tiles: if head_dim <= 128 { 2 } else { 1 }, keys }
@@ -115,8 +114,9 @@ const fn medium(head_dim: usize) -> Block {
     Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
 }
 
+/// Four warps load, and as many as there are rows for compute.
 const fn short(head_dim: usize) -> Block {
-    Block { warps: 1, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
+    medium(head_dim)
 }
 
 pub(crate) fn plan(
@@ -195,11 +195,12 @@ fn plan_short(
 }
 
 /// Into how many parts to split `tiles` of keys where there are so many blocks without it: as many as keep all multiprocessors
-/// busy, and then more, as long as they are worth a block.
+/// busy, and then more, as long as they are worth a block. None is empty.
 fn splits(tiles: usize, unsplit: usize, target: Target) -> usize {
     let at_once = target.multiprocessors * AT_ONCE;
     let busy = tiles.min(at_once / unsplit);
-    busy.max((tiles / LEAST_TILES).min(ROUNDS * at_once / unsplit))
+    let wanted = busy.max((tiles / LEAST_TILES).min(ROUNDS * at_once / unsplit)).max(1);
+    tiles.div_ceil(tiles.div_ceil(wanted).max(1))
 }
 
 #[cfg(test)]
@@ -211,9 +212,9 @@ mod tests {
     fn the_kernel_has_the_sizes_that_are_planned_with() {
         let text = device::file("05_fa2_mma.cu").unwrap();
         for line in [
-            "using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 96 ? 64 : D <= 128 ? 48 : 32>;",
+            "using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 128 ? 64 : 32>;",
             "using Medium = Block<4, 1, D <= 128 ? 64 : 32>;",
-            "using Short = Block<1, 1, D <= 128 ? 64 : 32, true>;",
+            "using Short = Block<4, 1, D <= 128 ? 64 : 32, true>;",
         ] {
             assert!(text.contains(line), "{line}");
         }
@@ -256,9 +257,9 @@ mod tests {
             assert_eq!(kernels[1], ("fa2_mma_combine", 32 * batch as u32));
             (kernels[0].1 as usize) / (8 * batch)
         };
-        assert_eq!([splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 2, 49]);
-        assert_eq!([splits(64, 4096), splits(64, 16384), splits(1024, 4096)], [6, 6, 1]);
+        assert_eq!([splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 2, 32]);
+        assert_eq!([splits(64, 4096), splits(64, 16384), splits(1024, 4096)], [2, 2, 1]);
         let four_rows_of_five_heads = kernels(&shape(1, (10, 2), (4, 64)), &Options::default());
-        assert_eq!(four_rows_of_five_heads, [("fa2_mma_short", 2 * 2), ("fa2_mma_combine", 10 * 4)]);
+        assert_eq!(four_rows_of_five_heads, [("fa2_mma_short", 2), ("fa2_mma_combine", 10 * 4)]);
     }
 }
