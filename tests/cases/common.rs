@@ -179,19 +179,23 @@ fn on_device() -> Vec<(&'static DeviceRung, CudaRung)> {
     DEVICE_RUNGS.iter().flat_map(forms).collect()
 }
 
-/// Runs those of [`ON_DEVICE`] that take the problem.
-fn run_on_device(problem: &Problem) -> Vec<(String, Output)> {
-    ON_DEVICE.with(|forms| {
-        let takers = forms.iter().enumerate().filter(|(_, (rung, _))| rung.takes.problem(problem));
-        takers.map(|(place, (rung, form))| (format!("{}, form {place}", rung.name), run(form, problem))).collect()
-    })
-}
-
-/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`run_on_device`].
-pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
+/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and those of [`ON_DEVICE`] that take the
+/// problem. The type is that of the weights, by [`Attention::weights`].
+pub(crate) fn run_all_with_weights(problem: &Problem) -> Vec<(String, Output, DType)> {
     let latents = problem.kv_heads() == 1 && problem.values_are_keys();
     let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
-    rungs.map(|(name, rung)| (name, run(&*rung, problem))).chain(run_on_device(problem)).collect()
+    let one = |name, rung: &dyn Attention| (name, run(rung, problem), rung.weights(problem));
+    let mut outputs: Vec<_> = rungs.map(|(name, rung)| one(name, &*rung)).collect();
+    ON_DEVICE.with(|forms| {
+        let takers = forms.iter().enumerate().filter(|(_, (rung, _))| rung.takes.problem(problem));
+        outputs.extend(takers.map(|(place, (rung, form))| one(format!("{}, form {place}", rung.name), form)));
+    });
+    outputs
+}
+
+/// The same without the types.
+pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
+    run_all_with_weights(problem).into_iter().map(|(name, output, _)| (name, output)).collect()
 }
 
 /// o as f32, which holds every output type but F64.
