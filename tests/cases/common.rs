@@ -2,11 +2,12 @@
 
 use attention::oracle::Oracle;
 use attention::{Attention, Batch, DType, Kv, Mask, NoMeter, Options, Output, Problem, Tensor};
+use cuda_fa2::CudaRung;
 use device::Device;
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
-use ladder::registry::{self, DEVICE_RUNGS};
+use ladder::registry::{self, DEVICE_RUNGS, DeviceRung};
 use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
@@ -160,9 +161,13 @@ pub(crate) fn run(rung: &dyn Attention, problem: &Problem) -> Output {
     output
 }
 
-/// The rungs that run on a device and take the problem, on the one that `FLASH_LADDER_DEVICE` asks for, if it does: the first GPU, or a simulated
-/// one that nothing else uses.
-fn device_rungs(problem: &Problem) -> Vec<Named> {
+thread_local! {
+    /// The rungs that run on a device, in each of their forms, on the one that `FLASH_LADDER_DEVICE` asks for, if it does: the
+    /// first GPU, or a simulated one that no other test uses.
+    static ON_DEVICE: Vec<(&'static DeviceRung, CudaRung)> = on_device();
+}
+
+fn on_device() -> Vec<(&'static DeviceRung, CudaRung)> {
     static GPU: OnceLock<Device> = OnceLock::new();
     let device = match std::env::var("FLASH_LADDER_DEVICE").as_deref() {
         Ok("cuda") => GPU.get_or_init(|| Device::cuda(0).unwrap()).clone(),
@@ -170,15 +175,27 @@ fn device_rungs(problem: &Problem) -> Vec<Named> {
         Err(VarError::NotPresent) => return Vec::new(),
         other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
     };
-    let takers = DEVICE_RUNGS.iter().filter(|rung| rung.takes.problem(problem));
-    takers.map(|rung| named(rung.name, rung.build(&device).unwrap())).collect()
+    let forms = |rung: &'static DeviceRung| rung.forms(&device).unwrap().into_iter().map(move |form| (rung, form));
+    DEVICE_RUNGS.iter().flat_map(forms).collect()
 }
 
-/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and [`device_rungs`].
-pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
+/// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and those of [`ON_DEVICE`] that take the
+/// problem. The type is that of the weights, by [`Attention::weights`].
+pub(crate) fn run_all_with_weights(problem: &Problem) -> Vec<(String, Output, DType)> {
     let latents = problem.kv_heads() == 1 && problem.values_are_keys();
     let rungs = rungs(problem.d(), problem.d_v()).into_iter().chain(latent_rungs().into_iter().filter(|_| latents));
-    rungs.chain(device_rungs(problem)).map(|(name, rung)| (name, run(&*rung, problem))).collect()
+    let one = |name, rung: &dyn Attention| (name, run(rung, problem), rung.weights(problem));
+    let mut outputs: Vec<_> = rungs.map(|(name, rung)| one(name, &*rung)).collect();
+    ON_DEVICE.with(|forms| {
+        let takers = forms.iter().enumerate().filter(|(_, (rung, _))| rung.takes.problem(problem));
+        outputs.extend(takers.map(|(place, (rung, form))| one(format!("{}, form {place}", rung.name), form)));
+    });
+    outputs
+}
+
+/// The same without the types.
+pub(crate) fn run_all(problem: &Problem) -> Vec<(String, Output)> {
+    run_all_with_weights(problem).into_iter().map(|(name, output, _)| (name, output)).collect()
 }
 
 /// o as f32, which holds every output type but F64.
@@ -224,7 +241,8 @@ pub(crate) fn expect_rows_within(tol: f64, problem: &Problem, rows: &[(f64, f64)
 
 /// The u of the error rule for P: a rung on tensor cores, which take no F32, rounds P to the type of the tensors.
 fn p_unit(name: &str, dtype: DType) -> f64 {
-    match (registry::device_rung(name), dtype) {
+    let rung = name.split_once(',').and_then(|(rung, _)| registry::device_rung(rung));
+    match (rung, dtype) {
         (Some(rung), DType::F16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -11),
         (Some(rung), DType::Bf16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -9),
         _ => 0.0,

@@ -10,6 +10,7 @@
 
 mod common;
 mod errors;
+mod halves;
 mod lengths;
 mod masks;
 mod merge;

@@ -1,10 +1,10 @@
 //! What holds of a rung whatever the numbers are.
 
 use crate::data;
-use crate::problems::{Cases, for_devices};
+use crate::problems::{Cases, Forms, all_forms, for_devices};
 use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
 use device::Device;
-use ladder::registry::DEVICE_RUNGS;
+use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use libtest_mimic::Failed;
 use ndarray::Axis;
 use proptest::prelude::*;
@@ -30,14 +30,21 @@ pub(crate) fn some_tiles(device: &Device, dtype: DType, d: usize) -> Spec {
     Spec { lengths, batch: BatchKind::KeyLens, kv_heads, group, dtype, mask: Mask::Causal, ..plain }
 }
 
+/// The same of so few rows that `cuda-fa2` splits the keys and packs the heads of a group.
+pub(crate) fn few_rows(device: &Device, dtype: DType, d: usize) -> Spec {
+    let tiles = some_tiles(device, dtype, d);
+    let lengths = tiles.lengths.iter().zip([5, 2, 1]).map(|(&(_, keys), rows)| (rows, 2 * keys)).collect();
+    Spec { lengths, ..tiles }
+}
+
 fn draw(
     cases: Cases,
+    forms: Forms,
     check: impl Fn(&dyn Attention, &Spec) -> Result<(), TestCaseError>,
     device: &Device,
 ) -> Result<(), Failed> {
     let cases = cases.on(device);
-    for entry in DEVICE_RUNGS {
-        let attention = entry.build(device)?;
+    for (entry, attention) in forms {
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let run = TestRunner::new(config).run(&for_devices(device, entry.takes), |spec| check(&attention, &spec));
         run.map_err(|error| format!("{}: {error}", entry.name))?;
@@ -52,10 +59,11 @@ pub(crate) fn a_second_run_gives_the_same_bits(device: &Device) -> Result<(), Fa
         prop_assert!(bits(&run()?) == bits(&run()?));
         Ok(())
     };
-    draw(Cases { on_gpu: 200, simulated: 8 }, twice, device)
+    draw(Cases { on_gpu: 200, simulated: 8 }, all_forms(device)?, twice, device)
 }
 
-/// A sequence's rows depend on its own lengths and numbers alone: as one of a dense batch, and packed by itself.
+/// A sequence's rows depend on its own lengths and numbers alone: as one of a dense batch, and packed by itself. Of `cuda-fa2`
+/// this holds in the form whose target has a number of splits and no multiprocessors; else it asks how many rows a batch has.
 pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
     let alone = |attention: &dyn Attention, spec: &Spec| {
         let owned = Spec { batch: BatchKind::Dense, alibi: None, bias: None, ..spec.clone() }.build();
@@ -83,7 +91,9 @@ pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<()
         }
         Ok(())
     };
-    draw(Cases { on_gpu: 100, simulated: 4 }, alone, device)
+    let last = |entry: &'static DeviceRung| Ok((entry, entry.forms(device)?.pop().ok_or("a rung without a form")?));
+    let forms = DEVICE_RUNGS.iter().map(last).collect::<Result<Forms, Failed>>()?;
+    draw(Cases { on_gpu: 100, simulated: 4 }, forms, alone, device)
 }
 
 /// Refusals that only shapes too large to make, or devices with less shared memory, meet: the tests of `cuda_fa2`'s plans hold
@@ -116,8 +126,7 @@ pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(),
         Spec { bias: Some((true, true)), ..short() },
         Spec { sinks: true, ..short() },
     ];
-    for entry in DEVICE_RUNGS {
-        let attention = entry.build(device)?;
+    for (entry, attention) in all_forms(device)? {
         let wanted: BTreeSet<&str> = table
             .lines()
             .filter_map(|line| line.strip_prefix(entry.name)?.strip_prefix('\t')?.split('\t').next())
@@ -152,9 +161,9 @@ pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(),
 
 /// One rung, several threads, each with a problem of its own.
 pub(crate) fn threads_share_a_rung(device: &Device) -> Result<(), Failed> {
-    for entry in DEVICE_RUNGS {
-        let attention = entry.build(device)?;
-        let owned: Vec<_> = (0..4).map(|seed| Spec { seed, ..some_tiles(device, DType::F16, 64) }.build()).collect();
+    for (entry, attention) in all_forms(device)? {
+        let spec = |seed| if seed % 2 == 0 { some_tiles } else { few_rows }(device, DType::F16, 64);
+        let owned: Vec<_> = (0..4).map(|seed| Spec { seed, ..spec(seed) }.build()).collect();
         let alone: Vec<_> =
             owned.iter().map(|owned| Ok(bits(&attention.forward(&owned.problem())?))).collect::<Result<_, Failed>>()?;
         thread::scope(|scope| {

@@ -11,6 +11,7 @@ mod mutants;
 mod packs;
 mod problems;
 mod resident;
+mod splits;
 mod volume;
 
 use device::nvrtc::Nvrtc;
@@ -29,6 +30,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a_layer_of_minilm", packs::a_layer_of_minilm),
     ("drawn_problems_agree_with_the_oracle_and_the_cpu_rung", problems::drawn_problems_agree),
     ("numbers_beyond_f32_products", problems::numbers_beyond_f32_products),
+    ("splits_change_nothing_but_rounding", splits::splits_change_nothing_but_rounding),
     ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
     ("a_sequence_of_a_batch_alone_gives_the_same_bits", laws::a_sequence_alone_gives_the_same_bits),
     ("what_is_refused_stands_in_the_table", laws::what_is_refused_stands_in_the_table),

@@ -5,10 +5,10 @@ use crate::problems::all_forms;
 use attention::oracle::{self, Truth};
 use attention::{Attention, Batch, DType, Kv, Mask, Options, Problem};
 use device::Device;
-use ladder::registry::DEVICE_RUNGS;
 use libtest_mimic::Failed;
+use rayon::prelude::*;
 use testkit::files::read_safetensors;
-use testkit::pack::{Pack, Status, run_on_canaries};
+use testkit::pack::{Case, Pack, Status, run_on_canaries};
 use testkit::worst;
 
 /// How many cases of the pack each rung takes.
@@ -19,19 +19,20 @@ const TAKEN: [(&str, usize); 5] =
 pub(crate) fn every_rung_conforms(device: &Device) -> Result<(), Failed> {
     let pack = Pack::open(&data("conformance"))?;
     for (rung, attention) in all_forms(device)? {
-        let mut passed = 0;
-        for case in pack.cases() {
+        let passes = |case: &Case| {
             let report = pack.run(case, &|problem| run_on_canaries(&attention, problem))?;
             let families = ["dense", "kvlen", "varlen"];
             let takes = families.contains(&case.family.as_str())
                 && case.unsupported().is_none()
                 && rung.takes.problem(&pack.load(case)?.problem()?);
             match report.status {
-                Status::Pass if takes => passed += 1,
-                Status::Unsupported(_) if !takes => {}
-                status => return Err(format!("{} on {}: {status:?}", rung.name, case.name).into()),
+                Status::Pass if takes => Ok(true),
+                Status::Unsupported(_) if !takes => Ok(false),
+                status => Err(Failed::from(format!("{} on {}: {status:?}", rung.name, case.name))),
             }
-        }
+        };
+        let passed = pack.cases().par_iter().map(passes).collect::<Result<Vec<bool>, Failed>>()?;
+        let passed = passed.into_iter().filter(|&passed| passed).count();
         if !TAKEN.contains(&(rung.name, passed)) {
             return Err(format!("{}: {passed} cases, wanted {TAKEN:?}", rung.name).into());
         }
@@ -61,8 +62,7 @@ fn layer(device: &Device, name: &str, mask: Mask, cu_seqlens: Option<&str>, s_ma
     let (o, lse) = (tensor("o")?.to_f64(), tensor("lse")?.to_f64());
     let o_tol = |o: f64| 2f64.powi(-11) * o.abs() + 2f64.powi(-25) + 2f64.powi(-20) * (1.0 + s_max) * v_max;
     let truth = oracle::truth(&problem);
-    for rung in DEVICE_RUNGS {
-        let attention = rung.build(device)?;
+    for (rung, attention) in all_forms(device)? {
         let found = run_on_canaries(&attention, &problem)?;
         // A kernel that rounds P to F16 may err by that too, as the error rule has it.
         let rounds = attention.weights(&problem) == DType::F16;

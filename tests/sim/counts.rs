@@ -1,9 +1,9 @@
 //! What kernels do, counted, is what formulas say beforehand.
 
-use crate::simulated;
-use attention::Attention;
+use attention::{Attention, DType, NoMeter};
 use device::{Counters, Device};
-use ladder::registry::DEVICE_RUNGS;
+use fa2::Fa2;
+use ladder::registry::{DEVICE_RUNGS, DeviceRung, device_rung};
 use std::collections::HashMap;
 use testkit::problems::Spec;
 
@@ -12,20 +12,19 @@ const N: u64 = 256;
 const D: u64 = 64;
 /// Bytes of an f32.
 const E: u64 = 4;
-/// Bytes of a sequence's lengths and starts, which each thread reads.
+/// Bytes of a sequence's lengths and starts.
 const SEQUENCE: u64 = 20;
 
 /// Bytes read and written, passes over the banks, bank conflicts.
 type Counts = (u64, u64, Option<u64>, u64);
 
-/// What all kernels of chapter 5 did on one head without a mask.
-fn counted() -> HashMap<String, Counters> {
-    let spec = Spec::plain(N as usize, N as usize, D as usize);
-    let kernels = DEVICE_RUNGS.iter().flat_map(|rung| {
-        let owned = rung.takes.narrowed(spec.clone()).build();
-        let device = simulated(0);
-        rung.build(&device).unwrap().forward(&owned.problem()).unwrap();
-        let Device::Simulated(simulator) = &device else { unreachable!() };
+/// What the kernels of a rung did, in each of its forms, on one head of N rows without a mask.
+fn counted(rung: &DeviceRung, n: u64, d: u64) -> HashMap<String, Counters> {
+    let owned = rung.takes.narrowed(Spec::plain(n as usize, n as usize, d as usize)).build();
+    let device = Device::simulated();
+    let Device::Simulated(simulator) = &device else { unreachable!() };
+    let kernels = rung.forms(&device).unwrap().into_iter().flat_map(|form| {
+        form.forward(&owned.problem()).unwrap();
         simulator.take_counters()
     });
     kernels.collect()
@@ -36,23 +35,23 @@ fn naive_passes(blocks_and_tiles: u64, reads: u64) -> u64 {
     blocks_and_tiles * (2 * 32 + 8 * 32 * reads)
 }
 
-fn predicted() -> [(&'static str, Counts); 6] {
+fn predicted() -> [(&'static str, Counts); 8] {
     let (scores, rows) = (E * N * N, E * N * D);
     let (state, lse) = (E * 2 * N, E * N);
-    let naive_scores = (4 * scores + SEQUENCE * 64 * 256, scores, Some(naive_passes(64 * 2, 5)), 0);
-    let naive_softmax = (3 * scores + (SEQUENCE - E) * N * 32, scores + lse, Some(0), 0);
+    let naive_scores = (4 * scores, scores, Some(naive_passes(64 * 2, 5)), 0);
+    let naive_softmax = (3 * scores, scores + lse, Some(0), 0);
     // A value is read again for each of four rows: not at all where the weight is 0.
-    let naive_output = (2 * scores + 8 * rows + SEQUENCE * 16 * 256, rows, Some(naive_passes(16 * 8, 8)), 0);
+    let naive_output = (2 * scores + 8 * rows, rows, Some(naive_passes(16 * 8, 8)), 0);
     // Keys and values, two passes of all rows, and at the end l and m once a number of O.
     let fa1_reads = 2 * rows + 2 * (2 * rows + state) + 3 * rows + state;
-    let fa1 = (fa1_reads + SEQUENCE * 512, 3 * (rows + state) + rows + lse, None, 0);
+    let fa1 = (fa1_reads, 3 * (rows + state) + rows + lse, None, 0);
     // A step of a product reads 4 times 16 bytes a lane, each in 4 passes. Stores of Q and K take 2 passes in place of 1, those
     // of P 8 in place of 4.
     let (warps, tiles) = (2 * 4, N / 64);
     let fa2_passes = warps * (2 * 64 + tiles * (2 * 64 * 4 * 4 + 2 * 32 + 8 * 4 + 16 * 8));
     let fa2_conflicts = warps * (64 + tiles * (32 + 16 * 4));
-    let fa2_simt = (rows + 2 * 2 * rows + SEQUENCE * 2 * 128, rows + lse, Some(fa2_passes), fa2_conflicts);
-    // In F16, 128 rows a block of 256 threads.
+    let fa2_simt = (rows + 2 * 2 * rows, rows + lse, Some(fa2_passes), fa2_conflicts);
+    // In F16, 128 rows a block of 256 threads, each of which reads the table of sequences, of a dense batch too.
     let fa2 = ((1 + 2 * N / 128) * rows / 2 + SEQUENCE * (N / 128) * 256, rows / 2 + lse, None, 0);
     [
         ("naive_scores", naive_scores),
@@ -61,12 +60,88 @@ fn predicted() -> [(&'static str, Counts); 6] {
         ("fa1", fa1),
         ("fa2_simt", fa2_simt),
         ("fa2", fa2),
+        ("fa2_mma_medium", MEDIUM.counts(N, D)),
+        ("fa2_mma", LONG.counts(N, D)),
     ]
+}
+
+/// A block of 4 warps of `05_fa2_mma.cu`, and the keys that it takes at a time.
+struct Block {
+    rows: u64,
+    keys: u64,
+}
+
+/// For 64 channels.
+const MEDIUM: Block = Block { rows: 64, keys: 64 };
+const LONG: Block = Block { rows: 128, keys: 128 };
+
+impl Block {
+    /// On one head without a mask, in F16. A dense batch has no table of sequences.
+    fn counts(&self, n: u64, d: u64) -> Counts {
+        let (rows, blocks) = (2 * n * d, n / self.rows);
+        // A lane of O copied back reads 16 bytes: eight lanes have four chunks of two rows, which lie in the same banks.
+        let conflicts = rows / 16 / 32 * 4;
+        (rows + blocks * 2 * rows, rows + 4 * n, None, conflicts)
+    }
+
+    /// Passes over the banks for tiles: 128 bytes each, but for what conflicts.
+    fn passes(&self, n: u64, d: u64) -> u64 {
+        let (blocks, tiles, warps) = (n / self.rows, n.div_ceil(self.keys), n / self.rows * 4);
+        let copied = 2 * d * (n + blocks * tiles * 2 * self.keys);
+        // Matrices of 8 x 8 numbers, which are 128 bytes: of Q those of the warp's rows, of K and V all.
+        let matrices = warps * tiles * d * (self.rows / 4 + 2 * self.keys) / 64;
+        // O is stored, and read to be copied back.
+        let o = 2 * 2 * n * d;
+        let (.., conflicts) = self.counts(n, d);
+        (copied + o) / 128 + matrices + conflicts
+    }
+}
+
+/// Passes for what the threads of a block share besides tiles. How much of it is read anew for each tile, and in which pieces, is
+/// the compiler's choice; 8 bytes of one address for a whole warp are two passes.
+fn passes_for_shared(counters: &Counters) -> u64 {
+    let passes = |(name, count): (&String, &u64)| match name.as_str() {
+        "ld.shared.u8" | "ld.shared.u32" | "st.shared.u64" | "st.shared.v2.u32" => *count,
+        "ld.shared.u64" | "ld.shared.v2.u32" => 2 * count,
+        _ => 0,
+    };
+    counters.instructions.iter().map(passes).sum()
+}
+
+#[test]
+fn tensor_core_kernels_pass_over_the_banks_as_formulas_say() {
+    let counted = counted(device_rung("cuda-fa2").unwrap(), N, D);
+    for (kernel, block) in [("fa2_mma_medium", MEDIUM), ("fa2_mma", LONG)] {
+        let counters = &counted[kernel];
+        assert_eq!(counters.shared.passes, block.passes(N, D) + passes_for_shared(counters), "{kernel}");
+        assert!(passes_for_shared(counters) < counters.shared.passes / 8, "{kernel}: {counters:?}");
+    }
+}
+
+/// At 512 rows of 128 channels what moves is what the rung on the CPU moves with as many rows a tile, counted and by its closed
+/// formula, and lse besides.
+#[test]
+fn tensor_core_kernels_move_what_the_closed_formula_says() {
+    let (n, d) = (512, 128);
+    let owned = Spec { dtype: DType::F16, ..Spec::plain(n, n, d) }.build();
+    let counted = counted(device_rung("cuda-fa2").unwrap(), n as u64, d as u64);
+    // Fast memory of so many numbers holds tiles of as many rows as the kernel's.
+    for (kernel, rows, numbers) in [("fa2_mma_medium", 64, 23_832), ("fa2_mma", 128, 52_429)] {
+        let problem = owned.problem();
+        let on_cpu = Fa2::new(4 * numbers, NoMeter);
+        assert_eq!(on_cpu.tiles(&problem).unwrap().rows, rows);
+        let traffic = fa2::traffic(&problem, &on_cpu).unwrap();
+        let Counters { global_reads, global_writes, .. } = &counted[kernel];
+        assert_eq!((global_reads.bytes, global_writes.bytes), (traffic.read, traffic.written), "{kernel}");
+        let lse = 4 * n as u64;
+        let formula = fa2::formula(&problem, &on_cpu).unwrap();
+        assert_eq!((global_reads.bytes + global_writes.bytes - lse) as f64, formula, "{kernel}");
+    }
 }
 
 #[test]
 fn kernels_do_what_formulas_say() {
-    let counted = counted();
+    let counted: HashMap<_, _> = DEVICE_RUNGS.iter().flat_map(|rung| counted(rung, N, D)).collect();
     for (kernel, (read, written, passes, conflicts)) in predicted() {
         let Counters { global_reads, global_writes, shared, .. } = &counted[kernel];
         assert_eq!((global_reads.bytes, global_writes.bytes), (read, written), "{kernel}");

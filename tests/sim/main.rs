@@ -9,11 +9,8 @@ mod seeds;
 
 use device::Device;
 
-/// A simulated device whose launches take the schedule of a seed.
-fn simulated(seed: u64) -> Device {
-    let device = Device::simulated();
-    if let Device::Simulated(simulator) = &device {
-        simulator.set_schedule(seed);
-    }
-    device
+/// Makes launches on a simulated device take the schedule of a seed.
+fn set_schedule(device: &Device, seed: u64) {
+    let Device::Simulated(simulator) = device else { unreachable!("a device that is not simulated") };
+    simulator.set_schedule(seed);
 }

@@ -1,10 +1,10 @@
 //! Wrong kernels: each is a prebuilt kernel with one fault put into its PTX, and is caught, at the right line.
 
 use crate::edit::{always, dropped, edited, for_half_a_warp, line, never, operands};
-use crate::simulated;
+use crate::set_schedule;
 use attention::{Attention, DType, Mask, oracle};
 use cuda_fa2::variants;
-use device::Image;
+use device::{Device, Image};
 use ladder::registry::DEVICE_RUNGS;
 use std::thread;
 use testkit::problems::Spec;
@@ -40,6 +40,10 @@ struct Mutant {
 const NAIVE: &str = "05_naive.cu";
 const FA1: &str = "05_fa1.cu";
 const SIMT: &str = "05_fa2_simt.cu";
+const MMA: &str = "05_fa2_mma.cu";
+const CP_ASYNC: &str = "ptx/cp_async.cuh";
+const HALVES: &str = "tile/halves.cuh";
+const SPLITS: &str = "tile/splits.cuh";
 const TRITON: &str = "triton/fa2.py";
 
 const NAIVE_LOAD: Line = (NAIVE, "tile[y][threadIdx.x] = from.get(first + y, column + threadIdx.x);");
@@ -65,6 +69,25 @@ const SIMT_STORE_K: Line = (SIMT, "k(c + e, r) = x[e];");
 const SIMT_STORE_V: Line = (SIMT, "*(float4*)v.group(r, c / 4) = make_float4(x[0], x[1], x[2], x[3]);");
 const OPERANDS: Line = ("tile/outer_product.cuh", "} numbers = *(const Numbers*)from;");
 const COLUMNS: Line = ("tile/outer_product.cuh", "*(float4*)to.group(column, 2 * ty + g) = make_float4(");
+const MMA_COPY: Line = (CP_ASYNC, "[%0], [%1], 16;\"");
+const MMA_COPY_SOME: Line = (CP_ASYNC, "[%0], [%1], 16, %2;\"");
+const MMA_WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
+const MMA_WHOLE: Line = (MMA, "they are whole for all threads");
+const MMA_SHARED: Line = (MMA, "if (threadIdx.x == 0) shared = ");
+const MMA_STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
+const MMA_ROW: Line = (MMA, "if (careful || at.own(r) >= at.end_row) continue;");
+const MMA_RESCALE: Line = (MMA, "state.o.of_row(r, c, 0) *= rescale");
+const MMA_STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
+const MMA_LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
+const MMA_LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
+const MMA_END_O: Line = (HALVES, "to(first + r, c) = T{load_shared_16(number)};");
+const MMA_OPERANDS: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.shared.b16");
+const MMA_VALUES: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.trans");
+const MMA_PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
+const MMA_SUMS: Line = (SPLITS, "sums[warp][c] = o[x][0]");
+const MMA_SUM: Line = (SPLITS, "sum += sums[w][c];");
+/// All that reads and writes tiles of `cuda-fa2` in shared memory.
+const MMA_TILES: &[Line] = &[MMA_COPY, MMA_COPY_SOME, MMA_OPERANDS, MMA_VALUES];
 const TRITON_ROWS: Line = (TRITON, "inside = inside & (first + i < rows)[:, None]");
 const TRITON_LOAD: Line = (TRITON, "tile = tl.load(at, mask=inside, other=0.0)");
 const TRITON_S: Line = (TRITON, "s = tl.dot(q, k_j.T)");
@@ -218,6 +241,137 @@ const MUTANTS: &[Mutant] = &[
         edit: without_addend,
         caught: Value,
     },
+    dropped_barrier("cuda-fa2", MMA_WHOLE, TOO_EARLY, MMA_TILES),
+    dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[MMA_STORE_O, MMA_OPERANDS]),
+    dropped_warp_barrier(
+        "cuda-fa2",
+        (MMA, "the rows of the warp are whole"),
+        &[MMA_STORE_O, MMA_LOAD_O, MMA_LOAD_NUMBER],
+    ),
+    dropped_barrier("cuda-fa2", (SPLITS, "the sums of all warps are there"), EARLY, &[MMA_SUMS, MMA_SUM]),
+    Mutant {
+        what: "a barrier for half of a warp",
+        rung: "cuda-fa2",
+        at: MMA_WHOLE,
+        opcode: "bar.sync",
+        edit: for_half_a_warp,
+        caught: Fault(&["divergence"], &[MMA_WHOLE]),
+    },
+    Mutant {
+        what: "a wait one stage early",
+        rung: "cuda-fa2",
+        at: MMA_WAIT,
+        opcode: "cp.async.wait_group",
+        edit: |text| text.replace("0;", "1;"),
+        caught: Fault(TOO_EARLY, MMA_TILES),
+    },
+    Mutant {
+        what: "a wait that is left out",
+        rung: "cuda-fa2",
+        at: MMA_WAIT,
+        opcode: "cp.async.wait_group",
+        edit: dropped,
+        caught: Fault(TOO_EARLY, MMA_TILES),
+    },
+    Mutant {
+        what: "copies of no group",
+        rung: "cuda-fa2",
+        at: (CP_ASYNC, "cp.async.commit_group"),
+        opcode: "cp.async.commit_group",
+        edit: dropped,
+        caught: Fault(TOO_EARLY, MMA_TILES),
+    },
+    Mutant {
+        what: "the next tile loaded where one is read",
+        rung: "cuda-fa2",
+        at: MMA_STAGES,
+        opcode: "xor.b32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        caught: Fault(TOO_EARLY, MMA_TILES),
+    },
+    Mutant {
+        what: "rows behind the last copied",
+        rung: "cuda-fa2",
+        at: MMA_COPY_SOME,
+        opcode: "cp.async",
+        edit: |text| format!("cp.async.cg.shared.global {}, {}, 16;", operands(text)[0], operands(text)[1]),
+        caught: Fault(OUTSIDE, &[MMA_COPY_SOME]),
+    },
+    Mutant {
+        what: "rows of O behind the last stored",
+        rung: "cuda-fa2",
+        at: (HALVES, "if (first + r >= end || c >= to.channels) continue;"),
+        opcode: "setp.ge",
+        edit: never,
+        caught: Fault(OUTSIDE, &[MMA_END_O]),
+    },
+    Mutant {
+        what: "an lse of rows behind the last",
+        rung: "cuda-fa2",
+        at: MMA_ROW,
+        opcode: "setp.ge",
+        edit: never,
+        caught: Fault(OUTSIDE, &[("tile/problem.cuh", "{ lse[i * lse_row] = value; }")]),
+    },
+    Mutant {
+        what: "a part of the keys whose l and m are not stored",
+        rung: "cuda-fa2",
+        at: MMA_PART,
+        opcode: "st.global",
+        edit: dropped,
+        caught: Fault(UNWRITTEN, &[(SPLITS, "m = fmaxf(m, splits.m[s * rows + blockIdx.x]);")]),
+    },
+    Mutant {
+        what: "keys behind the last not hidden",
+        rung: "cuda-fa2",
+        at: (MMA, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;"),
+        opcode: "setp.ge",
+        edit: never,
+        caught: Value,
+    },
+    Mutant {
+        what: "values that are not transposed",
+        rung: "cuda-fa2",
+        at: MMA_VALUES,
+        opcode: "ldmatrix",
+        edit: |text| text.replace(".trans", ""),
+        caught: Value,
+    },
+    Mutant {
+        what: "matrices read by a swizzle that is not that of the copies",
+        rung: "cuda-fa2",
+        at: (HALVES, "return (at ^ chunks % RUN * 16)"),
+        opcode: "xor.b32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        caught: Value,
+    },
+    Mutant {
+        what: "weights the wrong way round",
+        rung: "cuda-fa2",
+        at: ("ptx/cvt.cuh", "cvt.rn.f16x2.f32"),
+        opcode: "cvt.rn.f16x2.f32",
+        edit: |text| {
+            let [to, high, low] = operands(text)[..] else { panic!("{text}") };
+            format!("cvt.rn.f16x2.f32 {to}, {low}, {high};")
+        },
+        caught: Value,
+    },
+    Mutant {
+        what: "a forgotten rescale of O",
+        rung: "cuda-fa2",
+        at: MMA_RESCALE,
+        opcode: "mul.f32",
+        edit: |text| format!("mov.f32 {}, {};", operands(text)[0], operands(text)[2]),
+        caught: Value,
+    },
+    Mutant {
+        what: "parts of l added without their weights",
+        rung: "cuda-fa2",
+        at: (SPLITS, "l += weight(splits.m[s * rows + blockIdx.x], m)"),
+        opcode: "fma",
+        edit: |text| format!("add.f32 {}, {}, {};", operands(text)[0], operands(text)[2], operands(text)[3]),
+        caught: Value,
+    },
     dropped_barrier("triton-fa2", TRITON_LOAD, TOO_EARLY, &[TRITON_LOAD, TRITON_S, TRITON_O]),
     dropped_barrier("triton-fa2", TRITON_STORE, EARLY, &[TRITON_STORE]),
     Mutant {
@@ -309,24 +463,38 @@ fn problem() -> Spec {
     Spec { dtype: DType::F32, mask: Mask::Causal, ..Spec::plain(110, 140, 104) }
 }
 
+/// The same for a rung whose kernels for short queries split the keys.
+fn short_problem() -> Spec {
+    Spec { group: 3, ..Spec { lengths: vec![(5, 140)], ..problem() } }
+}
+
 impl Mutant {
     fn is_caught(&self) {
         let rung = DEVICE_RUNGS.iter().find(|rung| rung.name == self.rung).unwrap();
-        let (file, _) = self.at;
-        // Of 104 channels.
-        let name = match file {
-            SIMT => "f32.d128",
-            TRITON => "f16.d128",
-            _ => "f32",
+        // Of 104 channels; tiles of 64 are copied in whole.
+        let (file, name, d) = match self.rung {
+            "cuda-naive" => (NAIVE, "f32", 104),
+            "cuda-fa1" => (FA1, "f32", 104),
+            "cuda-fa2-simt" => (SIMT, "f32.d128", 104),
+            "cuda-fa2" => (MMA, "f16.d64", 64),
+            _ => (TRITON, "f16.d128", 104),
         };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
         let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
-        let owned = rung.takes.narrowed(problem()).build();
+        let short = self.at.0 == SPLITS || self.at == MMA_PART;
+        let spec = if short { short_problem() } else { problem() };
+        let owned = rung.takes.narrowed(Spec { d, d_v: d, seed: 0, ..spec }).build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);
         let mut first_seen = false;
-        for seed in 0..SEEDS {
-            let attention = rung.build(&simulated(seed)).unwrap().with_image(variant, &image).unwrap();
+        // What is wrong under one schedule is wrong under all, but for races.
+        let seeds = if matches!(self.caught, Value) { 1 } else { SEEDS };
+        let mut forms = rung.forms(&Device::simulated()).unwrap();
+        // The last form splits the keys.
+        let form = if short { forms.pop().unwrap() } else { forms.swap_remove(0) };
+        let attention = form.with_image(variant, &image).unwrap();
+        for seed in 0..seeds {
+            set_schedule(attention.device(), seed);
             let told = match forward_on_canaries(&attention, &problem) {
                 Err(error) => error.to_string(),
                 Ok(output) => judge(&problem, &truth, &output, attention.weights(&problem)).to_string(),

@@ -1,13 +1,14 @@
 //! Right kernels under many schedules: no false alarm, and the same bits.
 
-use crate::simulated;
+use crate::set_schedule;
 use attention::{DType, Mask, Output};
-use ladder::registry::DEVICE_RUNGS;
+use device::Device;
+use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use ndarray::ArrayD;
 use proptest::prelude::*;
 use rayon::prelude::*;
 use testkit::forward_on_canaries;
-use testkit::problems::{BatchKind, Spec, problems};
+use testkit::problems::{AlibiKind, BatchKind, Spec, problems};
 
 /// Schedules where `SIM_SEEDS` does not say.
 const SEEDS: u64 = 20;
@@ -25,28 +26,47 @@ fn spec(dtype: DType, d: usize) -> Spec {
     }
 }
 
+/// Problems for every kernel of every rung that takes them; the last for those that take more than a scale and a mask.
+fn specs() -> Vec<Spec> {
+    let short = |spec: Spec| Spec { lengths: vec![(2, 140), (1, 70)], group: 3, ..spec };
+    let options = Spec { softcap: 2.0, sinks: true, alibi: Some(AlibiKind::PerHead), ..spec(DType::Bf16, 40) };
+    vec![
+        spec(DType::F32, 40),
+        spec(DType::F16, 104),
+        spec(DType::Bf16, 64),
+        spec(DType::Bf16, 37),
+        short(spec(DType::F16, 64)),
+        short(spec(DType::Bf16, 128)),
+        short(options.clone()),
+        options,
+    ]
+}
+
 #[test]
 fn no_schedule_raises_an_alarm_or_changes_a_bit() {
     let seeds = std::env::var("SIM_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("SIM_SEEDS is a number"));
     assert!(seeds > 1, "one schedule is nothing to compare");
-    let specs =
-        [(DType::F32, 40), (DType::F16, 72), (DType::Bf16, 40), (DType::Bf16, 37)].map(|(dtype, d)| spec(dtype, d));
-    let takers = |spec: &Spec| {
-        let dtype = spec.dtype;
-        DEVICE_RUNGS.iter().filter(move |rung| rung.takes.dtypes.contains(&dtype))
-    };
-    let runs: Vec<_> = specs.iter().flat_map(|spec| takers(spec).map(move |rung| (spec, rung))).collect();
-    runs.par_iter().for_each(|(spec, rung)| {
-        let owned = spec.build();
+    let owned: Vec<_> = specs().iter().map(Spec::build).collect();
+    let forms = |rung: &DeviceRung| rung.forms(&Device::simulated()).unwrap();
+    let runs: Vec<_> = owned
+        .iter()
+        .flat_map(|owned| DEVICE_RUNGS.iter().map(move |rung| (owned, rung)))
+        .filter(|(owned, rung)| rung.takes.problem(&owned.problem()))
+        .flat_map(|(owned, rung)| forms(rung).into_iter().map(move |form| (owned, rung, form)))
+        .collect();
+    runs.par_iter().for_each(|(owned, rung, form)| {
+        let problem = owned.problem();
         let run = |seed| {
-            let output = forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
-            bits(output.unwrap_or_else(|error| panic!("{} {}, seed {seed}: {error}", rung.name, spec.dtype)))
+            set_schedule(form.device(), seed);
+            let output = forward_on_canaries(form, &problem);
+            bits(output.unwrap_or_else(|error| panic!("{}, seed {seed}: {error}, {problem:?}", rung.name)))
         };
         let first = run(0);
-        (1..seeds).into_par_iter().for_each(|seed| {
-            assert!(run(seed) == first, "{} {}, seed {seed}: other bits", rung.name, spec.dtype);
-        });
+        for seed in 1..seeds {
+            assert!(run(seed) == first, "{}, seed {seed}: other bits, {problem:?}", rung.name);
+        }
     });
+    println!("{} problems and forms under {seeds} schedules", runs.len());
 }
 
 /// Every number of an output as it is stored, canaries too.
@@ -63,10 +83,15 @@ proptest! {
         let spec = Spec { kv_heads: 1, group: spec.group.min(2), ..spec };
         for rung in DEVICE_RUNGS {
             let owned = rung.takes.narrowed(spec.clone()).build();
-            let run = |seed| forward_on_canaries(&rung.build(&simulated(seed)).unwrap(), &owned.problem());
-            let (drawn, plain) = (run(seed), run(0));
-            prop_assert!(drawn.is_ok(), "{}: {:?}", rung.name, drawn.err());
-            prop_assert!(bits(drawn?) == bits(plain?), "{}: other bits than under seed 0", rung.name);
+            for form in rung.forms(&Device::simulated()).unwrap() {
+                let run = |seed| {
+                    set_schedule(form.device(), seed);
+                    forward_on_canaries(&form, &owned.problem())
+                };
+                let (plain, drawn) = (run(0), run(seed));
+                prop_assert!(drawn.is_ok(), "{}: {:?}", rung.name, drawn.err());
+                prop_assert!(bits(drawn?) == bits(plain?), "{}: other bits than under seed 0", rung.name);
+            }
         }
     }
 }

@@ -22,6 +22,9 @@ pub const ORACLE: &str = "oracle";
 /// Slots of a page, as vLLM has them.
 const PAGE: usize = 16;
 
+/// Those of an H200. A simulated device has one, for which all that is asked of it is much.
+const MULTIPROCESSORS: usize = 132;
+
 /// Seed of the order in which pages lie.
 const PAGE_SEED: u64 = 7;
 
@@ -280,18 +283,19 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
-    /// The rung in each of the forms among which its plans choose, for small problems choose one: as it is; and as it is for
-    /// very many rows, and keys in three parts.
+    /// The rung in each of the forms among which its plans choose, for small problems choose one: as it is on a device of
+    /// 132 multiprocessors or more; and as it is for very many rows, and keys in three parts.
     ///
     /// # Errors
     /// The device fails.
     pub fn forms(&self, device: &Device) -> Result<Vec<CudaRung>, DeviceError> {
-        let mut forms = vec![self.build(device)?];
-        if self.algorithm == Algorithm::Fa2Mma {
-            let target = Target { multiprocessors: 0, splits: Some(3), ..device.attributes().into() };
-            forms.push(self.build(device)?.with_target(target));
+        if self.algorithm != Algorithm::Fa2Mma {
+            return Ok(vec![self.build(device)?]);
         }
-        Ok(forms)
+        let target = Target::from(device.attributes());
+        let few_rows = Target { multiprocessors: target.multiprocessors.max(MULTIPROCESSORS), ..target };
+        let many_rows = Target { multiprocessors: 0, splits: Some(3), ..target };
+        [few_rows, many_rows].map(|target| Ok(self.build(device)?.with_target(target))).into_iter().collect()
     }
 
     /// The plan of a call. No device is needed.
