@@ -68,7 +68,7 @@ template <class B> struct Place {
 constexpr float LN_2 = 0.6931471805599453f;
 
 /// Less than any score, and finite: what it takes from a score of -inf is -inf.
-constexpr float LOWEST = -__FLT_MAX__;
+constexpr float LOWEST = -0x1.fffffep127f;
 
 /// What a warp knows of its rows. A lane has its share of their numbers of O, its share of l, and m times log2(e).
 template <class B> struct State {

@@ -369,7 +369,7 @@ def test_wrong_arguments():
     refused("out: found float32, wanted float16", q, k, v, out=normal(2, 6, 77, 40))
     refused("share no memory", q, k, v, out=normal(2, 6, 1, 40, dtype=F16).expand(2, 6, 77, 40))
     refused("out: found <class 'numpy.ndarray'>", q, k, v, out=on_cpu(q).numpy())
-    refused("stream", q, k, v, stream=-1, error=OverflowError)
+    refused("negative int", q, k, v, stream=-1, error=OverflowError)
     # And all is as it was.
     check(q, k, v, **ONE)
 
