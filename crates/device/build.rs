@@ -12,7 +12,8 @@ fn main() -> io::Result<()> {
     list(&root, &mut files)?;
     files.sort();
     let out = env::var("OUT_DIR").expect("cargo sets it");
-    let (packed, texts): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.extension().is_some_and(|kind| kind == "gz"));
+    let (packed, texts): (Vec<_>, Vec<_>) =
+        files.iter().partition(|file| file.extension().is_some_and(|kind| kind == "gz"));
     for (files, include, table) in [(texts, "include_str", "kernels.rs"), (packed, "include_bytes", "packed.rs")] {
         let line = |file: &&PathBuf| {
             let name = file.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/");
@@ -29,7 +30,10 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             list(&path, files)?;
-        } else if path.extension().is_some_and(|kind| ["cu", "cuh", "py", "ptx", "gz"].iter().any(|wanted| kind == *wanted)) {
+        } else if path
+            .extension()
+            .is_some_and(|kind| ["cu", "cuh", "py", "ptx", "gz"].iter().any(|wanted| kind == *wanted))
+        {
             files.push(path);
         }
     }

@@ -179,7 +179,8 @@ fn plan_short(
     let splits = target.splits.unwrap_or_else(|| splits(shape.k_len().div_ceil(block.keys), unsplit, target)).max(1);
 
     let rows = shape.all_heads() as u128 * shape.q_len() as u128 * splits as u128;
-    let [o, m, l] = [0, head_dim as u128, head_dim as u128 + 1].map(|numbers| rows * numbers * size_of::<f32>() as u128);
+    let [o, m, l] =
+        [0, head_dim as u128, head_dim as u128 + 1].map(|numbers| rows * numbers * size_of::<f32>() as u128);
     let bytes = l + rows * size_of::<f32>() as u128;
     plan.workspace_bytes =
         usize::try_from(bytes).map_err(|_| AttentionError::Memory { what: "what splits find of rows", bytes })?;

@@ -228,7 +228,9 @@ impl Device {
 fn image_for_a_gpu(variant: &Variant, source: &Source, arch: &str, driver: u32) -> Result<Image, DeviceError> {
     match Nvrtc::find().and_then(|nvrtc| nvrtc.serves(source, arch, driver).map(|()| nvrtc)) {
         Ok(nvrtc) => cubin(nvrtc, source, arch).map(Image::Cubin),
-        Err(why) => prebuilt::ptx(variant).map(|ptx| Image::Ptx(ptx.into_owned())).map_err(|error| neither(&error, &why)),
+        Err(why) => {
+            prebuilt::ptx(variant).map(|ptx| Image::Ptx(ptx.into_owned())).map_err(|error| neither(&error, &why))
+        }
     }
 }
 

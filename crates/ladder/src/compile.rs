@@ -137,12 +137,7 @@ fn name(variant: &Variant) -> String {
 }
 
 /// Compiles a variant for an architecture: what its kernels take, and what the compiler notes of them.
-fn rows(
-    nvrtc: &Nvrtc,
-    tools: &Tools,
-    variant: &'static Variant,
-    arch: &str,
-) -> Result<(Vec<Row>, Vec<String>)> {
+fn rows(nvrtc: &Nvrtc, tools: &Tools, variant: &'static Variant, arch: &str) -> Result<(Vec<Row>, Vec<String>)> {
     let compiled = nvrtc.cubin(&variant.source()?, arch)?;
     let notices = assembly::serialised(&compiled.log).into_iter();
     let notices = notices.map(|notice| format!("{} for {arch}: {notice}", name(variant))).collect();

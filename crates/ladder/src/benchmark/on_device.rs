@@ -85,7 +85,8 @@ fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> 
     let free = device.memory_free()?;
     if tensors <= free as f64 {
         for rung in rungs {
-            let plan = rung.plan(&case.shape(), &options, device.attributes().into()).with_context(|| case.to_string())?;
+            let plan =
+                rung.plan(&case.shape(), &options, device.attributes().into()).with_context(|| case.to_string())?;
             workspace = plan.workspace_bytes().max(workspace);
         }
     }
