@@ -7,7 +7,7 @@ use cuda_fa2::variants;
 use device::{Device, Image};
 use ladder::registry::DEVICE_RUNGS;
 use std::thread;
-use testkit::problems::Spec;
+use testkit::problems::{Magnitude, Spec};
 use testkit::{forward_on_canaries, judge};
 
 use Caught::{Fault, Value};
@@ -15,7 +15,7 @@ use Caught::{Fault, Value};
 /// Schedules under which a fault must show, whatever else comes first in some of them.
 const SEEDS: u64 = 4;
 
-/// A line of CUDA: its file, and words that no other line of it has.
+/// A line of CUDA: its file, and words that no other line of it has, of lines before it too if need be.
 type Line = (&'static str, &'static str);
 
 /// How a wrong kernel is caught.
@@ -42,6 +42,7 @@ const FA1: &str = "05_fa1.cu";
 const SIMT: &str = "05_fa2_simt.cu";
 const MMA: &str = "05_fa2_mma.cu";
 const CP_ASYNC: &str = "ptx/cp_async.cuh";
+const LDMATRIX: &str = "ptx/ldmatrix.cuh";
 const HALVES: &str = "tile/halves.cuh";
 const SPLITS: &str = "tile/splits.cuh";
 const TRITON: &str = "triton/fa2.py";
@@ -81,13 +82,33 @@ const MMA_STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
 const MMA_LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
 const MMA_LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
 const MMA_END_O: Line = (HALVES, "to(first + r, c) = T{load_shared_16(number)};");
-const MMA_OPERANDS: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.shared.b16");
-const MMA_VALUES: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.trans");
+// Instructions of several lines are of the last that has operands.
+const MMA_OPERANDS: Line = (
+    LDMATRIX,
+    "x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
+);
+const MMA_VALUES: Line = (
+    LDMATRIX,
+    "x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
+);
 const MMA_PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
 const MMA_SUMS: Line = (SPLITS, "sums[warp][c] = o[x][0]");
 const MMA_SUM: Line = (SPLITS, "sum += sums[w][c];");
 /// All that reads and writes tiles of `cuda-fa2` in shared memory.
 const MMA_TILES: &[Line] = &[MMA_COPY, MMA_COPY_SOME, MMA_OPERANDS, MMA_VALUES];
+/// The same, and what else threads share: written once, read to begin copies and to see whether a tile is whole.
+const MMA_UNORDERED: &[Line] = &[
+    MMA_COPY,
+    MMA_COPY_SOME,
+    MMA_OPERANDS,
+    MMA_VALUES,
+    MMA_SHARED,
+    (HALVES, "if (begin < wanted.start || begin + COUNT > wanted.end"),
+    (HALVES, "const bool in_chunks = from.in_chunks();"),
+    (HALVES, "const int numbers = inside ?"),
+    (HALVES, "const auto* first = from.at(begin + r)"),
+    (MMA, "j0 > shared.whole.end) hide("),
+];
 const TRITON_ROWS: Line = (TRITON, "inside = inside & (first + i < rows)[:, None]");
 const TRITON_LOAD: Line = (TRITON, "tile = tl.load(at, mask=inside, other=0.0)");
 const TRITON_S: Line = (TRITON, "s = tl.dot(q, k_j.T)");
@@ -241,7 +262,7 @@ const MUTANTS: &[Mutant] = &[
         edit: without_addend,
         caught: Value,
     },
-    dropped_barrier("cuda-fa2", MMA_WHOLE, TOO_EARLY, MMA_TILES),
+    dropped_barrier("cuda-fa2", MMA_WHOLE, EARLY, MMA_UNORDERED),
     dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[MMA_STORE_O, MMA_OPERANDS]),
     dropped_warp_barrier(
         "cuda-fa2",
@@ -255,7 +276,7 @@ const MUTANTS: &[Mutant] = &[
         at: MMA_WHOLE,
         opcode: "bar.sync",
         edit: for_half_a_warp,
-        caught: Fault(&["divergence"], &[MMA_WHOLE]),
+        caught: Fault(&["race", "uninitialised memory", "divergence"], MMA_UNORDERED),
     },
     Mutant {
         what: "a wait one stage early",
@@ -282,12 +303,12 @@ const MUTANTS: &[Mutant] = &[
         caught: Fault(TOO_EARLY, MMA_TILES),
     },
     Mutant {
-        what: "the next tile loaded where one is read",
+        what: "the same stage read for each tile",
         rung: "cuda-fa2",
         at: MMA_STAGES,
         opcode: "xor.b32",
         edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
-        caught: Fault(TOO_EARLY, MMA_TILES),
+        caught: Value,
     },
     Mutant {
         what: "rows behind the last copied",
@@ -483,7 +504,10 @@ impl Mutant {
         let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
         let short = self.at.0 == SPLITS || self.at == MMA_PART;
         let spec = if short { short_problem() } else { problem() };
-        let owned = rung.takes.narrowed(Spec { d, d_v: d, seed: 0, ..spec }).build();
+        // Scores far enough apart for m to move more than once.
+        let magnitude = Magnitude::Normal { qk: 3.0, v: 1.0 };
+        let magnitude = if file == MMA { magnitude } else { spec.magnitude };
+        let owned = rung.takes.narrowed(Spec { d, d_v: d, magnitude, ..spec }).build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);
         let mut first_seen = false;
