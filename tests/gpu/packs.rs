@@ -4,38 +4,46 @@ use crate::data;
 use crate::problems::all_forms;
 use attention::oracle::{self, Truth};
 use attention::{Attention, Batch, DType, Kv, Mask, Options, Problem};
+use cuda_fa2::CudaRung;
 use device::Device;
+use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use libtest_mimic::Failed;
 use rayon::prelude::*;
 use testkit::files::read_safetensors;
-use testkit::pack::{Case, Pack, Status, run_on_canaries};
+use testkit::pack::{Pack, Status, run_on_canaries};
 use testkit::worst;
 
 /// How many cases of the pack each rung takes.
 const TAKEN: [(&str, usize); 5] =
     [("cuda-naive", 32), ("cuda-fa1", 32), ("cuda-fa2-simt", 32), ("cuda-fa2", 39), ("triton-fa2", 27)];
 
-/// Of the pack, every case that the rung takes passes, and no other is taken.
+/// Of the pack, every case that the rung takes passes, and no other is taken. A simulated device does one launch after another:
+/// there each rung has one of its own.
 pub(crate) fn every_rung_conforms(device: &Device) -> Result<(), Failed> {
     let pack = Pack::open(&data("conformance"))?;
-    for (rung, attention) in all_forms(device)? {
-        let passes = |case: &Case| {
-            let report = pack.run(case, &|problem| run_on_canaries(&attention, problem))?;
-            let families = ["dense", "kvlen", "varlen"];
-            let takes = families.contains(&case.family.as_str())
-                && case.unsupported().is_none()
-                && rung.takes.problem(&pack.load(case)?.problem()?);
-            match report.status {
-                Status::Pass if takes => Ok(true),
-                Status::Unsupported(_) if !takes => Ok(false),
-                status => Err(Failed::from(format!("{} on {}: {status:?}", rung.name, case.name))),
-            }
-        };
-        let passed = pack.cases().par_iter().map(passes).collect::<Result<Vec<bool>, Failed>>()?;
-        let passed = passed.into_iter().filter(|&passed| passed).count();
-        if !TAKEN.contains(&(rung.name, passed)) {
-            return Err(format!("{}: {passed} cases, wanted {TAKEN:?}", rung.name).into());
+    DEVICE_RUNGS.par_iter().try_for_each(|rung| {
+        let own = matches!(device, Device::Simulated(_)).then(Device::simulated);
+        let forms = rung.forms(own.as_ref().unwrap_or(device))?;
+        forms.iter().try_for_each(|attention| conforms(rung, attention, &pack))
+    })
+}
+
+fn conforms(rung: &DeviceRung, attention: &CudaRung, pack: &Pack) -> Result<(), Failed> {
+    let mut passed = 0;
+    for case in pack.cases() {
+        let report = pack.run(case, &|problem| run_on_canaries(attention, problem))?;
+        let families = ["dense", "kvlen", "varlen"];
+        let takes = families.contains(&case.family.as_str())
+            && case.unsupported().is_none()
+            && rung.takes.problem(&pack.load(case)?.problem()?);
+        match report.status {
+            Status::Pass if takes => passed += 1,
+            Status::Unsupported(_) if !takes => {}
+            status => return Err(format!("{} on {}: {status:?}", rung.name, case.name).into()),
         }
+    }
+    if !TAKEN.contains(&(rung.name, passed)) {
+        return Err(format!("{}: {passed} cases, wanted {TAKEN:?}", rung.name).into());
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ fn spec(place: usize, (group, kv_heads): (usize, usize), rows: usize, keys: [usi
         d_v: [64, 128, 33][place % 3],
         dtype: [DType::F16, DType::Bf16][place % 2],
         mask: masks[place % 4],
-        sinks: place % 5 == 0,
+        sinks: place.is_multiple_of(5),
         seed: place as u64,
         ..Spec::plain(rows, keys[0], [64, 128, 40, 200, 17][place % 5])
     }

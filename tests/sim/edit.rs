@@ -2,13 +2,12 @@
 
 use device::{Variant, file, prebuilt};
 
-/// The line of a kernel file that has these words.
+/// The line of a kernel file where these words end, which stand there once.
 pub(crate) fn line(name: &str, words: &str) -> u32 {
     let text = file(name).unwrap_or_else(|| panic!("{name}: no such file"));
-    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(words));
-    let (line, _) = lines.next().unwrap_or_else(|| panic!("{name}: no line has {words}"));
-    assert!(lines.next().is_none(), "{name}: two lines have {words}");
-    line
+    let places: Vec<usize> = text.match_indices(words).map(|(place, _)| place + words.len()).collect();
+    let [end] = places[..] else { panic!("{name} has {} times, and not once: {words}", places.len()) };
+    1 + text[..end].matches('\n').count() as u32
 }
 
 /// The prebuilt PTX of a variant in which the instructions that begin with `opcode`, and come from that line of that file, are

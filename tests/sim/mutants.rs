@@ -1,13 +1,15 @@
 //! Wrong kernels: each is a prebuilt kernel with one fault put into its PTX, and is caught, at the right line.
 
+mod mma;
+
 use crate::edit::{always, dropped, edited, for_half_a_warp, line, never, operands};
 use crate::set_schedule;
 use attention::{Attention, DType, Mask, oracle};
 use cuda_fa2::variants;
 use device::{Device, Image};
 use ladder::registry::DEVICE_RUNGS;
-use std::thread;
-use testkit::problems::Spec;
+use rayon::prelude::*;
+use testkit::problems::{Magnitude, Spec};
 use testkit::{forward_on_canaries, judge};
 
 use Caught::{Fault, Value};
@@ -15,7 +17,7 @@ use Caught::{Fault, Value};
 /// Schedules under which a fault must show, whatever else comes first in some of them.
 const SEEDS: u64 = 4;
 
-/// A line of CUDA: its file, and words that no other line of it has.
+/// A line of CUDA: its file, and words that no other line of it has, of lines before it too if need be.
 type Line = (&'static str, &'static str);
 
 /// How a wrong kernel is caught.
@@ -41,9 +43,6 @@ const NAIVE: &str = "05_naive.cu";
 const FA1: &str = "05_fa1.cu";
 const SIMT: &str = "05_fa2_simt.cu";
 const MMA: &str = "05_fa2_mma.cu";
-const CP_ASYNC: &str = "ptx/cp_async.cuh";
-const HALVES: &str = "tile/halves.cuh";
-const SPLITS: &str = "tile/splits.cuh";
 const TRITON: &str = "triton/fa2.py";
 
 const NAIVE_LOAD: Line = (NAIVE, "tile[y][threadIdx.x] = from.get(first + y, column + threadIdx.x);");
@@ -69,25 +68,6 @@ const SIMT_STORE_K: Line = (SIMT, "k(c + e, r) = x[e];");
 const SIMT_STORE_V: Line = (SIMT, "*(float4*)v.group(r, c / 4) = make_float4(x[0], x[1], x[2], x[3]);");
 const OPERANDS: Line = ("tile/outer_product.cuh", "} numbers = *(const Numbers*)from;");
 const COLUMNS: Line = ("tile/outer_product.cuh", "*(float4*)to.group(column, 2 * ty + g) = make_float4(");
-const MMA_COPY: Line = (CP_ASYNC, "[%0], [%1], 16;\"");
-const MMA_COPY_SOME: Line = (CP_ASYNC, "[%0], [%1], 16, %2;\"");
-const MMA_WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
-const MMA_WHOLE: Line = (MMA, "they are whole for all threads");
-const MMA_SHARED: Line = (MMA, "if (threadIdx.x == 0) shared = ");
-const MMA_STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
-const MMA_ROW: Line = (MMA, "if (careful || at.own(r) >= at.end_row) continue;");
-const MMA_RESCALE: Line = (MMA, "state.o.of_row(r, c, 0) *= rescale");
-const MMA_STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
-const MMA_LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
-const MMA_LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
-const MMA_END_O: Line = (HALVES, "to(first + r, c) = T{load_shared_16(number)};");
-const MMA_OPERANDS: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.shared.b16");
-const MMA_VALUES: Line = ("ptx/ldmatrix.cuh", "ldmatrix.sync.aligned.m8n8.x4.trans");
-const MMA_PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
-const MMA_SUMS: Line = (SPLITS, "sums[warp][c] = o[x][0]");
-const MMA_SUM: Line = (SPLITS, "sum += sums[w][c];");
-/// All that reads and writes tiles of `cuda-fa2` in shared memory.
-const MMA_TILES: &[Line] = &[MMA_COPY, MMA_COPY_SOME, MMA_OPERANDS, MMA_VALUES];
 const TRITON_ROWS: Line = (TRITON, "inside = inside & (first + i < rows)[:, None]");
 const TRITON_LOAD: Line = (TRITON, "tile = tl.load(at, mask=inside, other=0.0)");
 const TRITON_S: Line = (TRITON, "s = tl.dot(q, k_j.T)");
@@ -241,137 +221,6 @@ const MUTANTS: &[Mutant] = &[
         edit: without_addend,
         caught: Value,
     },
-    dropped_barrier("cuda-fa2", MMA_WHOLE, TOO_EARLY, MMA_TILES),
-    dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[MMA_STORE_O, MMA_OPERANDS]),
-    dropped_warp_barrier(
-        "cuda-fa2",
-        (MMA, "the rows of the warp are whole"),
-        &[MMA_STORE_O, MMA_LOAD_O, MMA_LOAD_NUMBER],
-    ),
-    dropped_barrier("cuda-fa2", (SPLITS, "the sums of all warps are there"), EARLY, &[MMA_SUMS, MMA_SUM]),
-    Mutant {
-        what: "a barrier for half of a warp",
-        rung: "cuda-fa2",
-        at: MMA_WHOLE,
-        opcode: "bar.sync",
-        edit: for_half_a_warp,
-        caught: Fault(&["divergence"], &[MMA_WHOLE]),
-    },
-    Mutant {
-        what: "a wait one stage early",
-        rung: "cuda-fa2",
-        at: MMA_WAIT,
-        opcode: "cp.async.wait_group",
-        edit: |text| text.replace("0;", "1;"),
-        caught: Fault(TOO_EARLY, MMA_TILES),
-    },
-    Mutant {
-        what: "a wait that is left out",
-        rung: "cuda-fa2",
-        at: MMA_WAIT,
-        opcode: "cp.async.wait_group",
-        edit: dropped,
-        caught: Fault(TOO_EARLY, MMA_TILES),
-    },
-    Mutant {
-        what: "copies of no group",
-        rung: "cuda-fa2",
-        at: (CP_ASYNC, "cp.async.commit_group"),
-        opcode: "cp.async.commit_group",
-        edit: dropped,
-        caught: Fault(TOO_EARLY, MMA_TILES),
-    },
-    Mutant {
-        what: "the next tile loaded where one is read",
-        rung: "cuda-fa2",
-        at: MMA_STAGES,
-        opcode: "xor.b32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
-        caught: Fault(TOO_EARLY, MMA_TILES),
-    },
-    Mutant {
-        what: "rows behind the last copied",
-        rung: "cuda-fa2",
-        at: MMA_COPY_SOME,
-        opcode: "cp.async",
-        edit: |text| format!("cp.async.cg.shared.global {}, {}, 16;", operands(text)[0], operands(text)[1]),
-        caught: Fault(OUTSIDE, &[MMA_COPY_SOME]),
-    },
-    Mutant {
-        what: "rows of O behind the last stored",
-        rung: "cuda-fa2",
-        at: (HALVES, "if (first + r >= end || c >= to.channels) continue;"),
-        opcode: "setp.ge",
-        edit: never,
-        caught: Fault(OUTSIDE, &[MMA_END_O]),
-    },
-    Mutant {
-        what: "an lse of rows behind the last",
-        rung: "cuda-fa2",
-        at: MMA_ROW,
-        opcode: "setp.ge",
-        edit: never,
-        caught: Fault(OUTSIDE, &[("tile/problem.cuh", "{ lse[i * lse_row] = value; }")]),
-    },
-    Mutant {
-        what: "a part of the keys whose l and m are not stored",
-        rung: "cuda-fa2",
-        at: MMA_PART,
-        opcode: "st.global",
-        edit: dropped,
-        caught: Fault(UNWRITTEN, &[(SPLITS, "m = fmaxf(m, splits.m[s * rows + blockIdx.x]);")]),
-    },
-    Mutant {
-        what: "keys behind the last not hidden",
-        rung: "cuda-fa2",
-        at: (MMA, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;"),
-        opcode: "setp.ge",
-        edit: never,
-        caught: Value,
-    },
-    Mutant {
-        what: "values that are not transposed",
-        rung: "cuda-fa2",
-        at: MMA_VALUES,
-        opcode: "ldmatrix",
-        edit: |text| text.replace(".trans", ""),
-        caught: Value,
-    },
-    Mutant {
-        what: "matrices read by a swizzle that is not that of the copies",
-        rung: "cuda-fa2",
-        at: (HALVES, "return (at ^ chunks % RUN * 16)"),
-        opcode: "xor.b32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
-        caught: Value,
-    },
-    Mutant {
-        what: "weights the wrong way round",
-        rung: "cuda-fa2",
-        at: ("ptx/cvt.cuh", "cvt.rn.f16x2.f32"),
-        opcode: "cvt.rn.f16x2.f32",
-        edit: |text| {
-            let [to, high, low] = operands(text)[..] else { panic!("{text}") };
-            format!("cvt.rn.f16x2.f32 {to}, {low}, {high};")
-        },
-        caught: Value,
-    },
-    Mutant {
-        what: "a forgotten rescale of O",
-        rung: "cuda-fa2",
-        at: MMA_RESCALE,
-        opcode: "mul.f32",
-        edit: |text| format!("mov.f32 {}, {};", operands(text)[0], operands(text)[2]),
-        caught: Value,
-    },
-    Mutant {
-        what: "parts of l added without their weights",
-        rung: "cuda-fa2",
-        at: (SPLITS, "l += weight(splits.m[s * rows + blockIdx.x], m)"),
-        opcode: "fma",
-        edit: |text| format!("add.f32 {}, {}, {};", operands(text)[0], operands(text)[2], operands(text)[3]),
-        caught: Value,
-    },
     dropped_barrier("triton-fa2", TRITON_LOAD, TOO_EARLY, &[TRITON_LOAD, TRITON_S, TRITON_O]),
     dropped_barrier("triton-fa2", TRITON_STORE, EARLY, &[TRITON_STORE]),
     Mutant {
@@ -450,12 +299,8 @@ const MUTANTS: &[Mutant] = &[
 
 #[test]
 fn every_wrong_kernel_is_caught() {
-    thread::scope(|scope| {
-        let half = MUTANTS.len() / 2;
-        for mutants in [&MUTANTS[..half], &MUTANTS[half..]] {
-            scope.spawn(|| mutants.iter().for_each(Mutant::is_caught));
-        }
-    });
+    let mutants: Vec<&Mutant> = MUTANTS.iter().chain(mma::MUTANTS).collect();
+    mutants.par_iter().for_each(|mutant| mutant.is_caught());
 }
 
 /// A few tiles of rows and keys in every kernel, the last ones not full.
@@ -481,9 +326,12 @@ impl Mutant {
         };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
         let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
-        let short = self.at.0 == SPLITS || self.at == MMA_PART;
+        let short = mma::is_of_short_queries(self.at);
         let spec = if short { short_problem() } else { problem() };
-        let owned = rung.takes.narrowed(Spec { d, d_v: d, seed: 0, ..spec }).build();
+        // Scores far enough apart for m to move more than once.
+        let magnitude = Magnitude::Normal { qk: 3.0, v: 1.0 };
+        let magnitude = if file == MMA { magnitude } else { spec.magnitude };
+        let owned = rung.takes.narrowed(Spec { d, d_v: d, magnitude, ..spec }).build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);
         let mut first_seen = false;

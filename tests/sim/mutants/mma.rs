@@ -1,0 +1,185 @@
+//! Wrong variants of `05_fa2_mma.cu`.
+
+use super::Caught::{Fault, Value};
+use super::{EARLY, Line, MMA, Mutant, OUTSIDE, TOO_EARLY, UNWRITTEN, dropped_barrier, dropped_warp_barrier};
+use crate::edit::{dropped, for_half_a_warp, never, operands};
+
+const CP_ASYNC: &str = "ptx/cp_async.cuh";
+const LDMATRIX: &str = "ptx/ldmatrix.cuh";
+const HALVES: &str = "tile/halves.cuh";
+const SPLITS: &str = "tile/splits.cuh";
+
+const COPY: Line = (CP_ASYNC, "[%0], [%1], 16;\"");
+const COPY_SOME: Line = (CP_ASYNC, "[%0], [%1], 16, %2;\"");
+const WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
+const WHOLE: Line = (MMA, "they are whole for all threads");
+const SHARED: Line = (MMA, "if (threadIdx.x == 0) shared = ");
+const STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
+const ROW: Line = (MMA, "if (careful || at.own(r) >= at.end_row) continue;");
+const RESCALE: Line = (MMA, "state.o.of_row(r, c, 0) *= rescale");
+const STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
+const LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
+const LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
+const END_O: Line = (HALVES, "to(first + r, c) = T{load_shared_16(number)};");
+// Instructions of several lines are of the last that has operands.
+const OPERANDS: Line = (
+    LDMATRIX,
+    "x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
+);
+const VALUES: Line = (
+    LDMATRIX,
+    "x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
+);
+const PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
+const SUMS: Line = (SPLITS, "sums[warp][c] = o[x][0]");
+const SUM: Line = (SPLITS, "sum += sums[w][c];");
+/// All that reads and writes tiles of `cuda-fa2` in shared memory.
+const TILES: &[Line] = &[COPY, COPY_SOME, OPERANDS, VALUES];
+/// The same, and what else threads share: written once, read to begin copies and to see whether a tile is whole.
+const UNORDERED: &[Line] = &[
+    COPY,
+    COPY_SOME,
+    OPERANDS,
+    VALUES,
+    SHARED,
+    (HALVES, "if (begin < wanted.start || begin + COUNT > wanted.end"),
+    (HALVES, "const bool in_chunks = from.in_chunks();"),
+    (HALVES, "const int numbers = inside ?"),
+    (HALVES, "const auto* first = from.at(begin + r)"),
+    (MMA, "j0 > shared.whole.end) hide("),
+];
+
+/// Whether a line is of the kernels for short queries alone.
+pub(super) fn is_of_short_queries(at: Line) -> bool {
+    at.0 == SPLITS || at == PART
+}
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    dropped_barrier("cuda-fa2", WHOLE, EARLY, UNORDERED),
+    dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[STORE_O, OPERANDS]),
+    dropped_warp_barrier("cuda-fa2", (MMA, "the rows of the warp are whole"), &[STORE_O, LOAD_O, LOAD_NUMBER]),
+    dropped_barrier("cuda-fa2", (SPLITS, "the sums of all warps are there"), EARLY, &[SUMS, SUM]),
+    Mutant {
+        what: "a barrier for half of a warp",
+        rung: "cuda-fa2",
+        at: WHOLE,
+        opcode: "bar.sync",
+        edit: for_half_a_warp,
+        caught: Fault(&["race", "uninitialised memory", "divergence"], UNORDERED),
+    },
+    Mutant {
+        what: "a wait one stage early",
+        rung: "cuda-fa2",
+        at: WAIT,
+        opcode: "cp.async.wait_group",
+        edit: |text| text.replace("0;", "1;"),
+        caught: Fault(TOO_EARLY, TILES),
+    },
+    Mutant {
+        what: "a wait that is left out",
+        rung: "cuda-fa2",
+        at: WAIT,
+        opcode: "cp.async.wait_group",
+        edit: dropped,
+        caught: Fault(TOO_EARLY, TILES),
+    },
+    Mutant {
+        what: "copies of no group",
+        rung: "cuda-fa2",
+        at: (CP_ASYNC, "cp.async.commit_group"),
+        opcode: "cp.async.commit_group",
+        edit: dropped,
+        caught: Fault(TOO_EARLY, TILES),
+    },
+    Mutant {
+        what: "the same stage read for each tile",
+        rung: "cuda-fa2",
+        at: STAGES,
+        opcode: "xor.b32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        caught: Value,
+    },
+    Mutant {
+        what: "rows behind the last copied",
+        rung: "cuda-fa2",
+        at: COPY_SOME,
+        opcode: "cp.async",
+        edit: |text| format!("cp.async.cg.shared.global {}, {}, 16;", operands(text)[0], operands(text)[1]),
+        caught: Fault(OUTSIDE, &[COPY_SOME]),
+    },
+    Mutant {
+        what: "rows of O behind the last stored",
+        rung: "cuda-fa2",
+        at: (HALVES, "if (first + r >= end || c >= to.channels) continue;"),
+        opcode: "setp.ge",
+        edit: never,
+        caught: Fault(OUTSIDE, &[END_O]),
+    },
+    Mutant {
+        what: "an lse of rows behind the last",
+        rung: "cuda-fa2",
+        at: ROW,
+        opcode: "setp.ge",
+        edit: never,
+        caught: Fault(OUTSIDE, &[("tile/problem.cuh", "{ lse[i * lse_row] = value; }")]),
+    },
+    Mutant {
+        what: "a part of the keys whose l and m are not stored",
+        rung: "cuda-fa2",
+        at: PART,
+        opcode: "st.global",
+        edit: dropped,
+        caught: Fault(UNWRITTEN, &[(SPLITS, "m = fmaxf(m, splits.m[s * rows + blockIdx.x]);")]),
+    },
+    Mutant {
+        what: "keys behind the last not hidden",
+        rung: "cuda-fa2",
+        at: (MMA, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;"),
+        opcode: "setp.ge",
+        edit: never,
+        caught: Value,
+    },
+    Mutant {
+        what: "values that are not transposed",
+        rung: "cuda-fa2",
+        at: VALUES,
+        opcode: "ldmatrix",
+        edit: |text| text.replace(".trans", ""),
+        caught: Value,
+    },
+    Mutant {
+        what: "matrices read by a swizzle that is not that of the copies",
+        rung: "cuda-fa2",
+        at: (HALVES, "return (at ^ chunks % RUN * 16)"),
+        opcode: "xor.b32",
+        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        caught: Value,
+    },
+    Mutant {
+        what: "weights the wrong way round",
+        rung: "cuda-fa2",
+        at: ("ptx/cvt.cuh", "cvt.rn.f16x2.f32"),
+        opcode: "cvt.rn.f16x2.f32",
+        edit: |text| {
+            let [to, high, low] = operands(text)[..] else { panic!("{text}") };
+            format!("cvt.rn.f16x2.f32 {to}, {low}, {high};")
+        },
+        caught: Value,
+    },
+    Mutant {
+        what: "a forgotten rescale of O",
+        rung: "cuda-fa2",
+        at: RESCALE,
+        opcode: "mul.f32",
+        edit: |text| format!("mov.f32 {}, {};", operands(text)[0], operands(text)[2]),
+        caught: Value,
+    },
+    Mutant {
+        what: "parts of l added without their weights",
+        rung: "cuda-fa2",
+        at: (SPLITS, "l += weight(splits.m[s * rows + blockIdx.x], m)"),
+        opcode: "fma",
+        edit: |text| format!("add.f32 {}, {}, {};", operands(text)[0], operands(text)[2], operands(text)[3]),
+        caught: Value,
+    },
+];
