@@ -13,7 +13,7 @@ const COPY: Line = (CP_ASYNC, "[%0], [%1], 16;\"");
 const COPY_SOME: Line = (CP_ASYNC, "[%0], [%1], 16, %2;\"");
 const WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
 const WHOLE: Line = (MMA, "they are whole for all threads");
-const SHARED: Line = (MMA, "if (threadIdx.x == 0) shared = ");
+const SHARED: Line = (MMA, "if (threadIdx.x == 0) at = place;");
 const STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
 const ROW: Line = (MMA, "if (careful || at.own(r) >= at.end_row) continue;");
 const RESCALE: Line = (MMA, "state.o.of_row(r, c, 0) *= rescale");
@@ -31,8 +31,11 @@ const VALUES: Line = (
     "x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
 );
 const PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
-const SUMS: Line = (SPLITS, "sums[warp][c] = o[x][0]");
-const SUM: Line = (SPLITS, "sum += sums[w][c];");
+const SUMS: Line = (SPLITS, "of_warps[warp][c] = o[x].x");
+const SUM: Line = (SPLITS, "sum = add_weighted(sum, share[w], of_warps[w][c]);");
+const PUT_STATE: Line = (SPLITS, "if (lane == 0) m_of_warps[warp] = m");
+const GET_M: Line = (SPLITS, "for (float m_of : m_of_warps)");
+const GET_STATE: Line = (SPLITS, "share[w] = weight(m_of_warps[w], m)");
 /// All that reads and writes tiles of `cuda-fa2` in shared memory.
 const TILES: &[Line] = &[COPY, COPY_SOME, OPERANDS, VALUES];
 /// The same, and what else threads share: written once, read to begin copies and to see whether a tile is whole.
@@ -46,7 +49,11 @@ const UNORDERED: &[Line] = &[
     (HALVES, "const bool in_chunks = from.in_chunks();"),
     (HALVES, "const int numbers = inside ?"),
     (HALVES, "const auto* first = from.at(begin + r)"),
-    (MMA, "j0 > shared.whole.end) hide("),
+    (MMA, "j0 > at.whole.end) hide("),
+    (MMA, "const Range keys = at.visible(at.own(r));"),
+    (MMA, "if (j0 + B::KEYS < end) start_to_load("),
+    (MMA, "(k(stage), head.k, j0, wanted);"),
+    (MMA, "(v(stage), head.v, j0, wanted);"),
 ];
 
 /// Whether a line is of the kernels for short queries alone.
@@ -58,7 +65,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     dropped_barrier("cuda-fa2", WHOLE, EARLY, UNORDERED),
     dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[STORE_O, OPERANDS]),
     dropped_warp_barrier("cuda-fa2", (MMA, "the rows of the warp are whole"), &[STORE_O, LOAD_O, LOAD_NUMBER]),
-    dropped_barrier("cuda-fa2", (SPLITS, "the sums of all warps are there"), EARLY, &[SUMS, SUM]),
+    dropped_barrier(
+        "cuda-fa2",
+        (SPLITS, "what all warps have found is there"),
+        EARLY,
+        &[SUMS, SUM, PUT_STATE, GET_M, GET_STATE],
+    ),
     Mutant {
         what: "a barrier for half of a warp",
         rung: "cuda-fa2",
@@ -129,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         at: PART,
         opcode: "st.global",
         edit: dropped,
-        caught: Fault(UNWRITTEN, &[(SPLITS, "m = fmaxf(m, splits.m[s * rows + blockIdx.x]);")]),
+        caught: Fault(UNWRITTEN, &[(SPLITS, "m_of[f] = split < splits.count ? splits.m[row]")]),
     },
     Mutant {
         what: "keys behind the last not hidden",
@@ -177,7 +189,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "parts of l added without their weights",
         rung: "cuda-fa2",
-        at: (SPLITS, "l += weight(splits.m[s * rows + blockIdx.x], m)"),
+        at: GET_STATE,
         opcode: "fma",
         edit: |text| format!("add.f32 {}, {}, {};", operands(text)[0], operands(text)[2], operands(text)[3]),
         caught: Value,
