@@ -261,14 +261,15 @@ fn four(strides: &[isize], shape: &[usize]) -> [i64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Shape};
+    use crate::{Algorithm, Shape, Target};
     use attention::{Options, Sequence};
 
     #[test]
     fn triton_has_launches_for_rows_at_any_place_and_none_for_channels_that_lie_apart() {
         let sequences = vec![Sequence { q: 0..9, k: 0..7 }];
         let shape = Shape { dtype: DType::F16, heads: 1, kv_heads: 1, d: 16, d_v: 16, packed: false, sequences };
-        let plan = Algorithm::Triton.plan(&shape, &Options::default(), 0).unwrap();
+        let target = Target { shared_per_block: 0, multiprocessors: 1, splits: None };
+        let plan = Algorithm::Triton.plan(&shape, &Options::default(), target).unwrap();
         let tensor = DeviceTensor { address: 1 << 20, strides: [0, 0, 16, 1] };
         let (alibi_slopes, bias, sinks, lse) = (None, None, None, tensor);
         let [q, k, v, o] = [tensor; 4];
