@@ -5,6 +5,7 @@
 //! | `cuda-naive` | `05_naive.cu` | a tile of S, some rows of P, a tile of O: three kernels, S and P in device memory |
 //! | `cuda-fa1` | `05_fa1.cu` | one head; O, l and m of its rows go through device memory at every tile of keys |
 //! | `cuda-fa2-simt` | `05_fa2_simt.cu` | one tile of rows of one head, in registers from the first key to the last |
+//! | `cuda-fa2` | `05_fa2_mma.cu` | the same on tensor cores, in F16 and BF16; short queries: part of the keys of all heads of a kv head |
 //! | `triton-fa2` | `triton/fa2.py` | the same on tensor cores: a Triton kernel, compiled beforehand |
 //!
 //! A call has two halves. [`CudaRung::plan`] looks at shapes and options on the host: which variants of which kernels, tiles,
@@ -18,6 +19,12 @@
 //! Arithmetic is f32, as on the CPU rungs, for F32 and F16 tensors. All options are taken. What is not, each rung refuses
 //! before any work. NaN, infinities and hidden keys come out as on the CPU, but where a value is not finite and its weight too
 //! small for f32: it may add nothing, or NaN. The sum of `|v_j|` of a row must fit f32, as on `fa2`, but on `cuda-naive`.
+//!
+//! `cuda-fa2` takes F16 and BF16, up to 256 channels, and rounds P to the tensors' type before `P V`, as
+//! [`Attention::weights`] says. Rows whose scores go beyond 2^12 in powers of two, or whose results are not finite, are computed
+//! again in f32, one by one and slowly: they come out as on the other rungs. The last bits of a result depend on the number of
+//! parts into which the keys of short queries are split, and on the size of tiles, and so on the batch:
+//! [`CudaRung::with_target`] fixes both.
 //!
 //! `triton-fa2` takes and promises less: F16 and BF16, up to 128 channels, full and causal masks, and none of the other
 //! options. It rounds P to the tensors' type before `P V`, as [`Attention::weights`] says. Products `q . k` must fit f32. A NaN
