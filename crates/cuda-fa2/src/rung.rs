@@ -39,17 +39,6 @@ impl Algorithm {
         }
     }
 
-    /// The variants of its kernel file.
-    pub(crate) fn variants(self) -> &'static [Variant] {
-        match self {
-            Algorithm::Naive => &naive::VARIANTS,
-            Algorithm::Fa1 => &fa1::VARIANTS,
-            Algorithm::Fa2Simt => &fa2_simt::VARIANTS,
-            Algorithm::Fa2Mma => &fa2_mma::VARIANTS,
-            Algorithm::Triton => &triton::VARIANTS,
-        }
-    }
-
     /// Whether it runs on tensor cores, which take numbers of 16 bits: then P is rounded to the tensors' type.
     fn on_tensor_cores(self) -> bool {
         matches!(self, Algorithm::Fa2Mma | Algorithm::Triton)
@@ -75,11 +64,6 @@ impl Algorithm {
             Algorithm::Fa2Mma => fa2_mma::plan(rung, &fa2_mma::OF_TYPE[place], target, shape, options),
             Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
         }
-    }
-
-    /// The names of the kernels of a call, in the order in which they run.
-    pub fn kernels(self) -> impl Iterator<Item = &'static str> {
-        self.variants()[0].kernels.iter().map(|(name, ..)| *name)
     }
 }
 
