@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn rungs_come_in_the_order_of_the_ladder() {
         let names = |words: &[&str]| rungs(&bench_args(words)).iter().map(|rung| rung.name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt", "triton-fa2"]);
+        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt", "cuda-fa2", "triton-fa2"]);
         assert_eq!(names(&["--rung", "cuda-fa1", "--rung", "cuda-naive"]), ["cuda-naive", "cuda-fa1"]);
     }
 }
