@@ -45,7 +45,7 @@ template <class T> __device__ void load(Tile& tile, const Rows<T>& from, int fir
 }
 
 // ANCHOR: scores
-/// Line 1: S = Q K^T, scaled and masked.
+/// Line 1: S = Q K^T, scaled and masked. With more than two blocks in a multiprocessor some registers would go to memory.
 extern "C" __global__ void __launch_bounds__(TILE* WARPS, 2) naive_scores(const __grid_constant__ Problem problem, Scores s) {
     __shared__ Tile q, k;
     const Place at(problem, problem.row_tiles, (s.k_len + TILE - 1) / TILE);

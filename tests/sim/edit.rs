@@ -57,6 +57,16 @@ pub(crate) fn always(text: &str) -> String {
     format!("setp.eq.s32 {}, 0, 0;", operands(text)[0])
 }
 
+/// The first operand in the place of the result.
+pub(crate) fn first_operand(text: &str) -> String {
+    format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1])
+}
+
+/// The second operand in the place of the result.
+pub(crate) fn second_operand(text: &str) -> String {
+    format!("mov.b32 {}, {};", operands(text)[0], operands(text)[2])
+}
+
 /// A barrier that only half of the warp comes to.
 pub(crate) fn for_half_a_warp(text: &str) -> String {
     format!(

@@ -2,7 +2,7 @@
 
 mod mma;
 
-use crate::edit::{always, dropped, edited, for_half_a_warp, line, never, operands};
+use crate::edit::{always, dropped, edited, first_operand, for_half_a_warp, line, never, operands, second_operand};
 use crate::set_schedule;
 use attention::{Attention, DType, Mask, oracle};
 use cuda_fa2::variants;
@@ -210,7 +210,7 @@ const MUTANTS: &[Mutant] = &[
         rung: "cuda-fa2-simt",
         at: (SIMT, "o[r][c] *= rescale;"),
         opcode: "mul.f32",
-        edit: |text| format!("mov.f32 {}, {};", operands(text)[0], operands(text)[2]),
+        edit: second_operand,
         caught: Value,
     },
     Mutant {
@@ -252,7 +252,7 @@ const MUTANTS: &[Mutant] = &[
         rung: "triton-fa2",
         at: TRITON_LOAD,
         opcode: "xor.b32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        edit: first_operand,
         caught: Value,
     },
     Mutant {
@@ -276,7 +276,7 @@ const MUTANTS: &[Mutant] = &[
         rung: "triton-fa2",
         at: TRITON_O,
         opcode: "mul.f32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[2]),
+        edit: second_operand,
         caught: Value,
     },
     Mutant {

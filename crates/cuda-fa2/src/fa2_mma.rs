@@ -10,25 +10,12 @@ use crate::plan::{Extra, Plan, Shape, Step, Target, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
-/// The variants in F16 and in BF16, each with what it pads q, k and v to.
-pub(crate) static OF_TYPE: [[(usize, &Variant); 6]; 2] = [
-    [
-        (32, &VARIANTS[0]),
-        (64, &VARIANTS[1]),
-        (96, &VARIANTS[2]),
-        (128, &VARIANTS[3]),
-        (192, &VARIANTS[4]),
-        (256, &VARIANTS[5]),
-    ],
-    [
-        (32, &VARIANTS[6]),
-        (64, &VARIANTS[7]),
-        (96, &VARIANTS[8]),
-        (128, &VARIANTS[9]),
-        (192, &VARIANTS[10]),
-        (256, &VARIANTS[11]),
-    ],
-];
+/// What q, k and v are padded to, and the variants in F16 and in BF16 for each.
+const HEAD_DIMS: [usize; 6] = [32, 64, 96, 128, 192, 256];
+pub(crate) static OF_TYPE: [&[Variant]; 2] = {
+    let (f16, bf16) = VARIANTS.split_at(HEAD_DIMS.len());
+    [f16, bf16]
+};
 
 macro_rules! variant {
     ($name:literal, $element:literal, $head_dim:literal, $d:literal) => {
@@ -41,8 +28,8 @@ macro_rules! variant {
                 ("fa2_mma", long($d).threads(), long($d).shared_bytes($d)),
                 ("fa2_mma_medium", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_options", medium($d).threads(), medium($d).shared_bytes($d)),
-                ("fa2_mma_short", short($d).threads(), short($d).shared_bytes($d)),
-                ("fa2_mma_short_options", short($d).threads(), short($d).shared_bytes($d)),
+                ("fa2_mma_short", medium($d).threads(), medium($d).shared_bytes($d)),
+                ("fa2_mma_short_options", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_combine", COMBINERS, 0),
             ],
         }
@@ -110,23 +97,20 @@ const fn long(head_dim: usize) -> Block {
     Block { warps: 4, tiles: if head_dim <= 128 { 2 } else { 1 }, keys }
 }
 
+/// Of short queries, too: all warps load, and as many compute as have rows.
 const fn medium(head_dim: usize) -> Block {
     Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
 }
 
-/// Four warps load, and as many as there are rows for compute.
-const fn short(head_dim: usize) -> Block {
-    medium(head_dim)
-}
-
 pub(crate) fn plan(
     rung: &'static str,
-    variants: &'static [(usize, &'static Variant)],
+    variants: &'static [Variant],
     target: Target,
     shape: &Shape,
     options: &Options,
 ) -> Result<Plan, AttentionError> {
-    let Some(&(head_dim, variant)) = variants.iter().find(|(head_dim, _)| shape.d.max(shape.d_v) <= *head_dim) else {
+    let mut padded = HEAD_DIMS.into_iter().zip(variants);
+    let Some((head_dim, variant)) = padded.find(|(head_dim, _)| shape.d.max(shape.d_v) <= *head_dim) else {
         return Err(AttentionError::Unsupported { rung, what: "more than 256 channels".into() });
     };
     let with_options = asks_for_options(shape, options);
@@ -136,7 +120,7 @@ pub(crate) fn plan(
     let blocks_of = |block: Block| shape.all_heads().saturating_mul(shape.q_len().div_ceil(block.rows()));
     let (kernel, block) = if with_options {
         ("fa2_mma_options", medium(head_dim))
-    } else if head_dim <= 128 && blocks_of(long(head_dim)) <= target.multiprocessors {
+    } else if blocks_of(long(head_dim)) <= target.multiprocessors {
         ("fa2_mma_medium", medium(head_dim))
     } else {
         ("fa2_mma", long(head_dim))
@@ -168,7 +152,7 @@ fn plan_short(
     options: &Options,
     with_options: bool,
 ) -> Result<Plan, AttentionError> {
-    let block = short(head_dim);
+    let block = medium(head_dim);
     let packed_rows = shape.q_len() * (shape.heads / shape.kv_heads);
     let mut plan = Plan::new(shape, options, block.rows());
     if plan.is_empty() {
@@ -225,7 +209,7 @@ mod tests {
     const H200: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
 
     fn kernels(shape: &Shape, options: &Options) -> Vec<(&'static str, u32)> {
-        let plan = plan("cuda-fa2", &OF_TYPE[0], H200, shape, options).unwrap();
+        let plan = plan("cuda-fa2", OF_TYPE[0], H200, shape, options).unwrap();
         plan.steps.iter().map(|step| (step.kernel, step.shape.grid[0])).collect()
     }
 

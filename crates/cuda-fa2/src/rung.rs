@@ -61,7 +61,7 @@ impl Algorithm {
             Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
             Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
             Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
-            Algorithm::Fa2Mma => fa2_mma::plan(rung, &fa2_mma::OF_TYPE[place], target, shape, options),
+            Algorithm::Fa2Mma => fa2_mma::plan(rung, fa2_mma::OF_TYPE[place], target, shape, options),
             Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
         }
     }

@@ -25,14 +25,12 @@ const VERSION: &str = ".version 8.0";
 pub fn ptx(variant: &Variant) -> Result<Cow<'static, str>, DeviceError> {
     let refuse = |why| DeviceError::Prebuilt { file: variant.ptx_name(), why };
     let name = format!("prebuilt/{}", variant.ptx_name());
-    let text = match variant::file(&name) {
-        Some(text) => text.into(),
-        None => {
-            let packed = variant::packed(&format!("{name}.gz")).ok_or_else(|| refuse("not there"))?;
-            unpacked(packed).map_err(|_| refuse("it is no packed text"))?.into()
-        }
+    let text: Cow<str> = if let Some(text) = variant::file(&name) {
+        text.into()
+    } else {
+        let packed = variant::packed(&format!("{name}.gz")).ok_or_else(|| refuse("not there"))?;
+        unpacked(packed).map_err(|_| refuse("it is no packed text"))?.into()
     };
-    let text: Cow<str> = text;
     if text.starts_with(&head(variant)?) {
         Ok(text)
     } else {
@@ -81,4 +79,22 @@ fn head(variant: &Variant) -> Result<String, DeviceError> {
     let options = if variant.is_triton() { vec![variant.ptx_name()] } else { ptx_options(variant.arch) };
     let hash = variant.source()?.hash(&options);
     Ok(format!("// {}\n// sources {hash}\n", variant.ptx_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VARIANT: Variant = Variant { file: "05_x.cu", name: "f16", defines: &[], arch: "sm_80", kernels: &[] };
+
+    #[test]
+    fn a_long_text_is_packed_and_a_short_one_is_kept() {
+        let (short, long) = ("x".repeat(LONGEST), "x".repeat(LONGEST + 1));
+        assert_eq!(file(&VARIANT, &short), ("05_x.f16.sm_80.ptx".into(), short.into_bytes()));
+        let (name, packed) = file(&VARIANT, &long);
+        assert_eq!(name, "05_x.f16.sm_80.ptx.gz");
+        assert!(packed.len() < LONGEST / 100);
+        assert_eq!(unpacked(&packed).unwrap(), long);
+        assert!(unpacked(&packed[..packed.len() / 2]).is_err() && unpacked(b"text").is_err());
+    }
 }

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from flash_ladder import attention
+from layouts import EMPTY, LAYOUTS
 from producer import Producer, ones
 from reference import truth
 
@@ -129,20 +130,11 @@ def test_pytorchs_own_attention():
     assert_close(truth(q.float(), k.float(), v.float(), causal=True).o, o, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch, q_len, kv_len", [(0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 0, 0)])
+@pytest.mark.parametrize("batch, q_len, kv_len", EMPTY)
 def test_nothing_to_do(batch, q_len, kv_len):
     o, lse = check(*tensors(batch=batch, q_len=q_len, kv_len=kv_len))
     assert o.shape == (batch, 6, q_len, 40) and lse.shape == (batch, 6, q_len)
     assert (o == 0).all() and (lse == -torch.inf).all()
-
-
-LAYOUTS = {
-    "transposed lengths and heads": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-    "channels outermost": lambda x: x.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0),
-    "every second channel": lambda x: torch.stack([x, x], -1).flatten(-2)[..., ::2],
-    "slice of a larger tensor": lambda x: torch.nn.functional.pad(x, (3, 5, 1, 1))[:, :, 1:-1, 3:-5],
-    "expanded heads": lambda x: x[:, :1].expand(-1, x.shape[1], -1, -1),
-}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -16,6 +16,7 @@ if __name__ == "__main__":
 else:
     import pytest
 
+from layouts import EMPTY, LAYOUTS
 from reference import truth
 
 MISSING = None if torch.cuda.is_available() else "PyTorch finds no GPU"
@@ -136,19 +137,10 @@ def test_rungs_that_take_less():
 
 
 def test_nothing_to_do():
-    for batch, q_len, kv_len in [(0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 0, 0)]:
+    for batch, q_len, kv_len in EMPTY:
         o, lse = check(*tensors(batch=batch, q_len=q_len, kv_len=kv_len), **ONE)
         assert o.shape == (batch, 6, q_len, 40) and lse.shape == (batch, 6, q_len)
         assert (o == 0).all() and (lse == -torch.inf).all()
-
-
-LAYOUTS = {
-    "transposed lengths and heads": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-    "channels outermost": lambda x: x.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0),
-    "every second channel": lambda x: torch.stack([x, x], -1).flatten(-2)[..., ::2],
-    "slice at an odd address": lambda x: torch.nn.functional.pad(x, (3, 5, 1, 1))[:, :, 1:-1, 3:-5],
-    "expanded heads": lambda x: x[:, :1].expand(-1, x.shape[1], -1, -1),
-}
 
 
 def test_strides():

@@ -2,7 +2,7 @@
 
 use super::Caught::{Fault, Value};
 use super::{EARLY, Line, MMA, Mutant, OUTSIDE, TOO_EARLY, UNWRITTEN, dropped_barrier, dropped_warp_barrier};
-use crate::edit::{dropped, for_half_a_warp, never, operands};
+use crate::edit::{dropped, first_operand, for_half_a_warp, never, operands, second_operand};
 
 const CP_ASYNC: &str = "ptx/cp_async.cuh";
 const LDMATRIX: &str = "ptx/ldmatrix.cuh";
@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rung: "cuda-fa2",
         at: STAGES,
         opcode: "xor.b32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        edit: first_operand,
         caught: Value,
     },
     Mutant {
@@ -164,7 +164,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rung: "cuda-fa2",
         at: (HALVES, "return (at ^ chunks % RUN * 16)"),
         opcode: "xor.b32",
-        edit: |text| format!("mov.b32 {}, {};", operands(text)[0], operands(text)[1]),
+        edit: first_operand,
         caught: Value,
     },
     Mutant {
@@ -183,7 +183,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rung: "cuda-fa2",
         at: RESCALE,
         opcode: "mul.f32",
-        edit: |text| format!("mov.f32 {}, {};", operands(text)[0], operands(text)[2]),
+        edit: second_operand,
         caught: Value,
     },
     Mutant {

@@ -76,21 +76,21 @@ pub(super) fn write(root: &Path, files: &[(&'static Variant, String)]) -> Result
     let (folder, mut written) = (root.join("kernels/prebuilt"), 0);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     for (variant, text) in files {
-        // A text that has become long, or short, has another name.
-        if prebuilt::ptx(variant).is_ok_and(|found| found == *text) {
-            continue;
-        }
         let (name, bytes) = prebuilt::file(variant, text);
+        // A text that has become long, or short, had another name.
         for old in [variant.ptx_name(), format!("{}.gz", variant.ptx_name())] {
             if old != name && folder.join(&old).exists() {
                 fs::remove_file(folder.join(&old)).with_context(|| old)?;
             }
         }
-        let path = folder.join(name);
-        if fs::read(&path).ok().as_ref() != Some(&bytes) {
-            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
-            written += 1;
+        let path = folder.join(&name);
+        // Another gzip packs the same text into other bytes.
+        let same = |found: Vec<u8>| found == bytes || prebuilt::unpacked(&found).is_ok_and(|found| found == *text);
+        if fs::read(&path).is_ok_and(same) {
+            continue;
         }
+        fs::write(&path, &bytes).with_context(|| path.display().to_string())?;
+        written += 1;
     }
     Ok(format!("kernels/prebuilt: {} files, {written} written in {}", files.len(), folder.display()))
 }
