@@ -206,10 +206,8 @@ mod tests {
         assert!(device::file("tile/splits.cuh").unwrap().contains("constexpr int COMBINERS = 8;"));
     }
 
-    const H200: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
-
     fn kernels(shape: &Shape, options: &Options) -> Vec<(&'static str, u32)> {
-        let plan = plan("cuda-fa2", OF_TYPE[0], H200, shape, options).unwrap();
+        let plan = plan("cuda-fa2", OF_TYPE[0], Target::H200, shape, options).unwrap();
         plan.steps.iter().map(|step| (step.kernel, step.shape.grid[0])).collect()
     }
 

@@ -19,6 +19,11 @@ pub struct Target {
     pub splits: Option<usize>,
 }
 
+impl Target {
+    /// An H200, for plans of what ran on one, and of what a smaller device is to run as it would.
+    pub const H200: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
+}
+
 impl From<&Attributes> for Target {
     fn from(device: &Attributes) -> Self {
         Target {
@@ -225,9 +230,6 @@ mod tests {
     const ALL: [Algorithm; 5] =
         [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Fa2Mma, Algorithm::Triton];
 
-    /// An H200.
-    const TARGET: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
-
     fn shape(sequences: Vec<(usize, usize)>) -> Shape {
         let sequences = sequences.into_iter().map(|(q, k)| Sequence { q: 0..q, k: 0..k }).collect();
         Shape { dtype: DType::F32, heads: 2, kv_heads: 1, d: 64, d_v: 64, packed: false, sequences }
@@ -235,7 +237,7 @@ mod tests {
 
     /// In F16, which all take.
     fn plan(algorithm: Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
-        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), TARGET)
+        algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), Target::H200)
     }
 
     fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
@@ -288,7 +290,7 @@ mod tests {
     fn a_device_of_less_shared_memory_takes_fewer_channels() {
         let plan = |d, shared_per_block| {
             let shape = Shape { d, ..shape(vec![(5, 7)]) };
-            Algorithm::Fa2Simt.plan(&shape, &Options::default(), Target { shared_per_block, ..TARGET }).map(drop)
+            Algorithm::Fa2Simt.plan(&shape, &Options::default(), Target { shared_per_block, ..Target::H200 }).map(drop)
         };
         assert!(plan(64, 99 << 10).is_ok() && plan(256, 227 << 10).is_ok());
         for (d, shared) in [(65, 99 << 10), (200, 99 << 10), (257, 227 << 10)] {

@@ -22,9 +22,6 @@ pub const ORACLE: &str = "oracle";
 /// Slots of a page, as vLLM has them.
 const PAGE: usize = 16;
 
-/// Those of an H200. A simulated device has one, for which all that is asked of it is much.
-const MULTIPROCESSORS: usize = 132;
-
 /// Seed of the order in which pages lie.
 const PAGE_SEED: u64 = 7;
 
@@ -283,8 +280,8 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
-    /// The rung in each of the forms among which its plans choose, for small problems choose one: as it is on a device of
-    /// 132 multiprocessors or more; and as it is for very many rows, and keys in three parts.
+    /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: as on a device
+    /// that they do not fill, an H200 or larger; and as with very many rows, and the keys of short queries in three parts.
     ///
     /// # Errors
     /// The device fails.
@@ -293,7 +290,7 @@ impl DeviceRung {
             return Ok(vec![self.build(device)?]);
         }
         let target = Target::from(device.attributes());
-        let few_rows = Target { multiprocessors: target.multiprocessors.max(MULTIPROCESSORS), ..target };
+        let few_rows = Target { multiprocessors: target.multiprocessors.max(Target::H200.multiprocessors), ..target };
         let many_rows = Target { multiprocessors: 0, splits: Some(3), ..target };
         [few_rows, many_rows].map(|target| Ok(self.build(device)?.with_target(target))).into_iter().collect()
     }

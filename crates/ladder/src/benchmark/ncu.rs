@@ -17,9 +17,6 @@ use std::path::Path;
 /// What is added to the method of the results.
 const METHOD: &str = "ncu_read_bytes and ncu_written_bytes as ncu read them, the sums over the kernels of one call";
 
-/// An H200. Of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles of rows.
-const TARGET: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
-
 /// What a rung moved on a case.
 type Call<'a> = (&'a Case, &'static DeviceRung, Traffic);
 
@@ -49,10 +46,11 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// What a rung launches on a case.
+/// What a rung launches on a case on an H200: of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles
+/// of rows.
 fn launches(case: &Case, rung: &DeviceRung) -> Result<Vec<Launch>> {
     let options = Options { mask: case.mask, ..Options::default() };
-    let plan = rung.plan(&case.shape(), &options, TARGET).with_context(|| case.to_string())?;
+    let plan = rung.plan(&case.shape(), &options, Target::H200).with_context(|| case.to_string())?;
     Ok(plan.launches().map(|(kernel, grid, block)| Launch { kernel: kernel.into(), grid, block }).collect())
 }
 
