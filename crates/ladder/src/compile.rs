@@ -74,8 +74,7 @@ impl Report {
         }
         let architectures = args.arch.map_or(ARCHITECTURES.to_vec(), |one| vec![one]);
         let mut report = Report { nvrtc: nvrtc::available()?, tools: Tools::find(nvrtc.path()), rows: Vec::new() };
-        let variants = kernels::variants().filter(|variant| !variant.is_triton());
-        let each: Vec<(&'static Variant, String)> = variants
+        let each: Vec<(&'static Variant, String)> = kernels::of_nvrtc()
             .flat_map(|variant| {
                 architectures.iter().filter_map(move |&device| Some((variant, variant.arch_on(device).ok()?)))
             })

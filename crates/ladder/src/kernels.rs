@@ -7,6 +7,11 @@ pub fn variants() -> impl Iterator<Item = &'static Variant> {
     cuda_fa2::variants()
 }
 
+/// Those that NVRTC compiles: all but Triton's.
+pub fn of_nvrtc() -> impl Iterator<Item = &'static Variant> {
+    variants().filter(|variant| !variant.is_triton())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

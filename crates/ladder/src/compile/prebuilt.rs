@@ -33,7 +33,7 @@ pub(super) fn compiled(nvrtc: &Nvrtc, tools: &Tools, failures: &mut Vec<String>)
         tools.assemble(&text, variant.arch)?;
         Ok(text)
     };
-    let variants: Vec<_> = kernels::variants().filter(|variant| !variant.is_triton()).collect();
+    let variants: Vec<_> = kernels::of_nvrtc().collect();
     let mut files = Vec::new();
     for (variant, text) in variants.par_iter().map(|variant| (*variant, file(variant))).collect::<Vec<_>>() {
         match text {
