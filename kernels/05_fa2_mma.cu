@@ -67,7 +67,8 @@ template <class B> struct Place {
 
 constexpr float LN_2 = 0.6931471805599453f;
 
-/// Less than any score, and finite: what it takes from a score of -inf is -inf.
+/// m before any score, and finite: what it takes from a score of -inf is -inf. A row that ends with it has seen no key, or only
+/// scores that are less, and is computed with care.
 constexpr float LOWEST = -0x1.fffffep127f;
 
 /// What a warp knows of its rows. A lane has its share of their numbers of O, its share of l, and m times log2(e).
@@ -166,6 +167,7 @@ template <class B> __device__ void add_weighted_values(State<B>& state, Scores<B
 
 /// Beyond this a score times log2(e), rounded, is off by enough to be seen in a weight.
 constexpr float FARTHEST = 0x1p12f;
+static_assert(-LOWEST > FARTHEST);
 
 /// Channels c and c + 1 of a row of O.
 struct Pair {
@@ -210,12 +212,12 @@ __device__ void finish(
     __syncwarp();        // no lane reads rows of Q any more: rows of O take their place
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
-        const float l = sum_over<4>(state.l[r]), m = state.m[r] == LOWEST ? NEG_INFINITY : state.m[r] * LN_2;
+        const float l = sum_over<4>(state.l[r]), m = state.m[r] * LN_2;
         float nothing = l * 0.0f;  // or NaN, where a number is not finite
 #pragma unroll
         for (int c = 0; c < D / 4; ++c) nothing = fmaf(state.o.of_row(r, c / 2, c % 2), 0.0f, nothing);
         nothing = sum_over<4>(nothing);
-        const bool careful = nothing != 0.0f || (m != NEG_INFINITY && fabsf(state.m[r]) > FARTHEST);
+        const bool careful = nothing != 0.0f || fabsf(state.m[r]) > FARTHEST;
         for (unsigned rows = __ballot_sync(ALL_LANES, careful && lane % 4 == 0); rows; rows &= rows - 1) {
             again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
         }
@@ -275,7 +277,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
         if (threadIdx.x == 0) at = place;
         if (j0 >= end) __syncthreads();  // else the loop has a barrier before anyone reads it
     }
-    // Line 5: O = 0, l = 0, and m below every score.
+    // Line 5: O = 0, l = 0, m = -inf, or nearly.
     State<B> state;
     for (float& m : state.m) m = LOWEST;
 

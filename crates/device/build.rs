@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The kernels, headers, prebuilt files and what Triton compiles, under a folder.
+/// The kernels, headers, steps, prebuilt files and what Triton compiles, under a folder.
 fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -32,7 +32,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
             list(&path, files)?;
         } else if path
             .extension()
-            .is_some_and(|kind| ["cu", "cuh", "py", "ptx", "gz"].iter().any(|wanted| kind == *wanted))
+            .is_some_and(|kind| ["cu", "cuh", "py", "diff", "ptx", "gz"].iter().any(|wanted| kind == *wanted))
         {
             files.push(path);
         }

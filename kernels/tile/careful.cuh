@@ -9,8 +9,8 @@ template <int CHANNELS> struct CarefulRow {
     float m, l, o[PAIRS][2];
 };
 
-/// Row `i` over `keys`, all of which it sees. Scores are those of [`Head::visible_score`], also where q . k overflows, s - m comes
-/// before any factor, and a weight of 0 adds nothing, whatever its value is.
+/// Row `i` over `keys`, all of which the mask lets it see, if any. Scores are those of [`Head::visible_score`], also where q . k
+/// overflows, s - m comes before any factor, and a weight of 0 adds nothing, whatever its value is.
 template <int CHANNELS, class T> __device__ CarefulRow<CHANNELS> careful_row(const Head<T>& head, int i, Range keys) {
     const int lane = threadIdx.x % LANES;
     CarefulRow<CHANNELS> row = {NEG_INFINITY};
@@ -18,13 +18,14 @@ template <int CHANNELS, class T> __device__ CarefulRow<CHANNELS> careful_row(con
     for (int j0 = keys.start; j0 < keys.end; j0 += LANES) {
         const int j = j0 + lane;
         float s = NEG_INFINITY;
-        if (j < keys.end) {
+        if (j < keys.end && !head.bias_hides(i, j)) {
             float dot = 0.0f;
 #pragma unroll 1
             for (int c = 0; c < head.q.channels; ++c) dot = fmaf(to_f32(head.q(i, c)), to_f32(head.k(j, c)), dot);
             s = head.visible_score(dot, i, j);
         }
         const float m = fmaxf(row.m, max_over<LANES>(s)), rescale = weight(row.m, m), p = weight(s, m);
+        if (!__any_sync(ALL_LANES, p != 0.0f)) continue;  // m is what it was
         row.m = m, row.l = row.l * rescale + sum_over<LANES>(p);
         for (auto& pair : row.o) pair[0] *= rescale, pair[1] *= rescale;
 #pragma unroll 1

@@ -91,10 +91,9 @@ __device__ void start_copy(Halves<WIDTH> to, Rows<T> from, int begin, Range want
 /// on and channels behind the last. A warp does it for rows that it has written itself.
 template <int COUNT, int WIDTH, class T>
 __device__ void copy_back(const Rows<T>& to, Halves<WIDTH> from, int begin, int first, int end) {
-    constexpr int WARP = 32;
-    const int lane = thread_index() % WARP;
+    const int lane = thread_index() % LANES;
     if (first + COUNT <= end && to.channels == WIDTH && to.in_chunks()) {
-        constexpr int POWER = from.CHUNKS & -from.CHUNKS, ACROSS = POWER < 4 ? POWER : 4, DOWN = WARP / ACROSS;
+        constexpr int POWER = from.CHUNKS & -from.CHUNKS, ACROSS = POWER < 4 ? POWER : 4, DOWN = LANES / ACROSS;
         const unsigned from_first = from.chunk(begin + lane / ACROSS, lane % ACROSS);
         T* row = to.at(first + lane / ACROSS) + lane % ACROSS * CHUNK;
 #pragma unroll
@@ -107,7 +106,7 @@ __device__ void copy_back(const Rows<T>& to, Halves<WIDTH> from, int begin, int 
         return;
     }
 #pragma unroll 1
-    for (int x = lane; x < COUNT * WIDTH; x += WARP) {
+    for (int x = lane; x < COUNT * WIDTH; x += LANES) {
         const int r = x / WIDTH, c = x % WIDTH;
         if (first + r >= end || c >= to.channels) continue;
         const unsigned number = from.chunk(begin + r, c / CHUNK) + c % CHUNK * 2;

@@ -18,7 +18,7 @@ template <int TILES, int N> struct Accumulators {
 template <class T, int TILES, int N, int D>
 __device__ void add_q_kt(Accumulators<TILES, N>& s, Halves<D> q, int row, Halves<D> k) {
     // The chunks whose addresses a lane gives: four matrices of Q are A, and four of K are B for 16 keys.
-    const int lane = thread_index() % 32;
+    const int lane = thread_index() % LANES;
     const unsigned q_at = q.chunk(row + lane % 16, lane / 16), k_at = k.chunk(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
     for (int c = 0; c < D / CHUNK; c += 2) {  // 16 channels at a time
@@ -44,7 +44,7 @@ __device__ void add_q_kt(Accumulators<TILES, N>& s, Halves<D> q, int row, Halves
 template <class T, int N, int TILES, int D, class Weights>
 __device__ void add_p_v(Accumulators<TILES, D / 8>& o, Halves<D> v, Weights weights) {
     // Rows of V are keys, B wants them as columns: transposed on the way.
-    const int lane = thread_index() % 32;
+    const int lane = thread_index() % LANES;
     const unsigned v_at = v.chunk(lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N; n += 2) {  // 16 keys at a time

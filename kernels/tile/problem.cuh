@@ -146,17 +146,19 @@ template <class T> struct Head {
             : (float)(scale * wide_dot(&q(i, 0), q.channel, &k(j, 0), k.channel, q.channels));
         if (softcap > 0.0f) s = softcap * tanhf(s / softcap);
         if (slope != 0.0f) s -= slope * fabsf((float)((long long)i + k.len - q.len - j));
-        if (bias) {
-            const float b = bias[i * bias_row + j * bias_key];
-            s = b == NEG_INFINITY ? b : s + b;
-        }
+        if (bias) s = bias_hides(i, j) ? NEG_INFINITY : s + bias_of(i, j);
         return s;
     }
+
+    /// Whether the bias hides key `j` from row `i`, whatever its score is.
+    __device__ bool bias_hides(int i, int j) const { return bias && bias_of(i, j) == NEG_INFINITY; }
 
     /// Writes row `i` of lse.
     __device__ void store_lse(int i, float value) const { lse[i * lse_row] = value; }
 
   private:
+    __device__ float bias_of(int i, int j) const { return bias[i * bias_row + j * bias_key]; }
+
     __device__ static Rows<T> rows(const Tensor& t, int batch, int head, int start, int len, int channels) {
         T* data = (T*)t.data + batch * t.batch + head * t.head + start * t.row;
         return {data, t.row, t.channel, len, channels};

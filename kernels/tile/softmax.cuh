@@ -1,9 +1,9 @@
 // The online softmax of one row, and reductions over the lanes that share a row.
 #pragma once
 #include "ptx/ex2.cuh"
+#include "ptx/special.cuh"
 #include "tile/problem.cuh"
 
-constexpr int LANES = 32;  // of a warp
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float LOG2_E = 1.4426950408889634f;
 

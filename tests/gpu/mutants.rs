@@ -1,7 +1,7 @@
 //! Wrong kernels: each is a kernel with one fault put into its text, and the check must catch it.
 
 use crate::problems::{beyond_f32_products, for_devices};
-use crate::resident::{image, runs};
+use crate::resident::runs;
 use attention::{AttentionError, DType};
 use cuda_fa2::{CudaRung, variants};
 use device::{Device, Source};
@@ -273,7 +273,7 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
     let variant = variant.ok_or("no such variant")?;
     let source =
         Source::new(variant.file, with_fault(variant.file).ok_or("no such file")?, variant.defines, with_fault);
-    let image = image(device, variant, &source)?;
+    let image = device.image(variant, &source)?;
     for attention in rung.forms(device)? {
         if shows(device, rung, &attention.with_image(variant, &image)?)? {
             return Ok(());

@@ -4,21 +4,9 @@ use crate::laws::{bits, few_rows, some_tiles};
 use crate::problems::all_forms;
 use attention::{Attention, DType, Problem};
 use cuda_fa2::{CudaRung, Shape, Uploaded, variants};
-use device::nvrtc::Nvrtc;
-use device::{Device, DeviceError, Image, Source, Variant, prebuilt};
+use device::{Device, DeviceError, Image, Variant, prebuilt};
 use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use libtest_mimic::Failed;
-
-/// What NVRTC makes of a variant's source for a device: machine code, or PTX for a simulated one.
-pub(crate) fn image(device: &Device, variant: &Variant, source: &Source) -> Result<Image, DeviceError> {
-    let (nvrtc, (major, minor)) = (Nvrtc::find()?, device.attributes().compute_capability);
-    Ok(match device {
-        Device::Simulated(_) => {
-            Image::Ptx(String::from_utf8_lossy(&nvrtc.ptx(source, variant.arch)?.code).into_owned())
-        }
-        _ => Image::Cubin(nvrtc.cubin(source, &format!("sm_{major}{minor}"))?.code),
-    })
-}
 
 /// Whether a rung runs kernels of a variant: "cuda-fa2-simt" those of "05_fa2_simt.cu".
 pub(crate) fn runs(rung: &DeviceRung, variant: &Variant) -> bool {
@@ -32,7 +20,7 @@ pub(crate) fn runs(rung: &DeviceRung, variant: &Variant) -> bool {
 pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(), Failed> {
     for rung in DEVICE_RUNGS {
         let variants = variants().filter(|variant| !variant.is_triton() && runs(rung, variant));
-        let images = variants.map(|variant| Ok((variant, image(device, variant, &variant.source()?)?)));
+        let images = variants.map(|variant| Ok((variant, device.image(variant, &variant.source()?)?)));
         let images = images.collect::<Result<Vec<_>, DeviceError>>()?;
         for (mut compiled, mut from_ptx) in rung.forms(device)?.into_iter().zip(rung.forms(device)?) {
             for (variant, image) in &images {

@@ -39,11 +39,13 @@ mod naive;
 mod params;
 mod plan;
 mod rung;
+mod steps;
 mod tensors;
 mod triton;
 
 pub use plan::{Plan, Shape, Target};
 pub use rung::{Algorithm, CudaRung};
+pub use steps::{STEPS, Step};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};
 
 use device::Variant;

@@ -4,10 +4,11 @@
 #![allow(unsafe_code)]
 
 use crate::plan::{Extra, Plan, Shape, Target};
+use crate::steps::Step;
 use crate::tensors::{Tensors, Uploaded};
 use crate::{fa1, fa2_mma, fa2_simt, naive, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
-use device::{Arg, Device, DeviceError, Image, Kernel, Stream, Variant};
+use device::{Arg, Device, DeviceError, Image, Kernel, Module, Stream, Variant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
@@ -73,6 +74,7 @@ pub struct CudaRung {
     algorithm: Algorithm,
     device: Device,
     target: Target,
+    step: Option<&'static Step>,
     stream: Stream,
     /// Kernels that have been launched, by file, variant and name.
     kernels: Mutex<HashMap<[&'static str; 3], Kernel>>,
@@ -85,13 +87,19 @@ impl CudaRung {
     /// The driver fails.
     pub fn new(algorithm: Algorithm, device: &Device) -> Result<Self, DeviceError> {
         let (device, target, stream) = (device.clone(), device.attributes().into(), device.stream()?);
-        Ok(CudaRung { algorithm, device, target, stream, kernels: Mutex::default() })
+        Ok(CudaRung { algorithm, device, target, step: None, stream, kernels: Mutex::default() })
     }
 
     /// The rung with plans for this target in place of the device. On `cuda-fa2` a result has the same bits in any batch, if
     /// the target has a number of splits and no multiprocessors: whatever the batch, they are not kept busy.
     pub fn with_target(self, target: Target) -> Self {
         CudaRung { target, ..self }
+    }
+
+    /// The rung with its kernels as they were after a step: those of `cuda-fa2`, for others have none. They are compiled by
+    /// NVRTC, which must be there.
+    pub fn at_step(self, step: &'static Step) -> Self {
+        CudaRung { step: Some(step), ..self }
     }
 
     /// The rung with the kernels of a variant from this image, for trying a change to a kernel. The image has all kernels of
@@ -173,8 +181,15 @@ impl CudaRung {
             Entry::Occupied(kernel) => kernel.get().clone(),
             // Loading it would spoil the capture.
             Entry::Vacant(_) if stream.is_captured()? => return Err(not_loaded(name)),
-            Entry::Vacant(place) => place.insert(self.device.compile(variant)?.kernel(name)?).clone(),
+            Entry::Vacant(place) => place.insert(self.module(variant)?.kernel(name)?).clone(),
         })
+    }
+
+    fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
+        match self.step {
+            Some(step) => step.module(&self.device, variant),
+            None => self.device.compile(variant),
+        }
     }
 
     fn failed(&self, error: DeviceError) -> AttentionError {

@@ -213,6 +213,19 @@ impl Device {
         self.load(&image)
     }
 
+    /// What NVRTC makes of another source for a variant on this device, for trying a change to a kernel: machine code, or PTX
+    /// for a simulated device.
+    ///
+    /// # Errors
+    /// The variant is not for this device; the source does not compile; there is no NVRTC.
+    pub fn image(&self, variant: &Variant, source: &Source) -> Result<Image, DeviceError> {
+        let (nvrtc, arch) = (Nvrtc::find()?, variant.arch_on(self.attributes().compute_capability)?);
+        Ok(match self {
+            Device::Cuda(_) => Image::Cubin(cubin(nvrtc, source, &arch)?),
+            Device::Simulated(_) => Image::Ptx(String::from_utf8_lossy(&nvrtc.ptx(source, variant.arch)?.code).into()),
+        })
+    }
+
     /// A tensor map, for a kernel's argument.
     ///
     /// # Errors

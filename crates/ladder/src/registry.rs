@@ -280,6 +280,11 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
+    /// Whether its kernel is there as it was after each of the [steps](cuda_fa2::STEPS) of its making.
+    pub fn has_steps(&self) -> bool {
+        self.algorithm == Algorithm::Fa2Mma
+    }
+
     /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: as on a device
     /// that they do not fill, an H200 or larger; and as with very many rows, and the keys of short queries in three parts.
     ///

@@ -22,6 +22,7 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let rung = registry::device_rung(&args.rung).with_context(|| format!("found {}, wanted a rung", args.rung))?;
     let most = u64::MAX - (args.schedules as u64 - 1);
     ensure!(args.seed <= most, "--seed: found {}, wanted at most {most} with so many --schedules", args.seed);
+    ensure!(args.step.is_none() || rung.has_steps(), "--step: found {}, wanted cuda-fa2", args.rung);
     // F32, where the rung takes it.
     let input = Input::from_args(&args.problem, true, rung.takes.dtypes[0])?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
@@ -30,7 +31,11 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let plan = rung.plan(&Shape::from(&problem), problem.options(), target)?;
     let seeds = Schedules { first: args.seed, count: args.schedules };
     let bar = cli::progress(args.schedules)?;
-    let simulated = schedules::run(&problem, seeds, |device| rung.build(device), &bar)?;
+    let build = |device: &Device| {
+        let rung = rung.build(device)?;
+        Ok(if let Some(step) = args.step { rung.at_step(step) } else { rung })
+    };
+    let simulated = schedules::run(&problem, seeds, build, &bar)?;
     bar.finish_and_clear();
     let formula = formula(rung, &problem, target.shared_per_block);
     let done = Done { args, used: input.describe(&problem), plan, rung, formula, simulated };
@@ -66,7 +71,8 @@ struct Done<'a> {
 
 impl Done<'_> {
     fn text(&self) -> String {
-        let head = format!("{} on a simulated GPU. {}", self.args.rung, self.used);
+        let step = self.args.step.map_or(String::new(), |step| format!(", step {}", step.name));
+        let head = format!("{}{step} on a simulated GPU. {}", self.args.rung, self.used);
         let tail = match &self.simulated {
             Ok(simulated) => format!("{}\n{}", self.counts(simulated), self.verdict(simulated)),
             Err(failure) => {
@@ -108,6 +114,7 @@ impl Done<'_> {
     fn json(&self) -> Value {
         let mut value = json!({
             "rung": self.args.rung,
+            "step": self.args.step.map(|step| step.name),
             "input": self.used,
             "seed": self.args.seed,
             "schedules": self.args.schedules,
@@ -137,6 +144,7 @@ fn repeat(args: &SimArgs, seed: u64) -> String {
     let mut words = vec!["ladder".into(), "sim".into(), args.rung.clone(), "--seed".into(), seed.to_string()];
     let mut add = |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name}={value}")));
     let number = |number: Option<usize>| number.map(|number| number.to_string());
+    add("step", args.step.and_then(|step| step.name.split(' ').next()).map(String::from));
     add("n", number(shape.n));
     add("d", number(shape.d));
     add("heads", number(shape.heads));

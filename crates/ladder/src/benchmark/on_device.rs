@@ -33,8 +33,11 @@ pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
     finish(args, rows, head, None)
 }
 
-/// The rungs that were asked for, or all.
+/// The rungs that were asked for, or all; the one whose steps were asked for.
 pub(super) fn rungs(args: &BenchArgs) -> Vec<&'static DeviceRung> {
+    if !args.step.is_empty() {
+        return DEVICE_RUNGS.iter().filter(|rung| rung.has_steps()).collect();
+    }
     let asked = |rung: &&DeviceRung| args.rung.is_empty() || args.rung.iter().any(|name| name == rung.name);
     DEVICE_RUNGS.iter().filter(asked).collect()
 }
@@ -45,10 +48,19 @@ pub(super) fn rungs_on(args: &BenchArgs, case: &Case) -> Vec<&'static DeviceRung
     rungs(args).into_iter().filter(|rung| chosen || rung.takes.dtypes.contains(&case.dtype)).collect()
 }
 
-/// The rungs, ready to run.
-fn build(rungs: &[&DeviceRung], device: &Device) -> Result<Vec<CudaRung>> {
-    rungs.iter().map(|rung| Ok(rung.build(device)?)).collect()
+/// What is measured on a case, ready to run: the rungs, or the steps of one. Under which names, and of which rungs they are.
+fn contestants(args: &BenchArgs, case: &Case, device: &Device) -> Result<(Vec<Named>, Vec<CudaRung>)> {
+    let of_rung = |rung: &'static DeviceRung| -> Result<Vec<(Named, CudaRung)>> {
+        if args.step.is_empty() {
+            return Ok(vec![((rung.name, rung), rung.build(device)?)]);
+        }
+        args.step.iter().map(|step| Ok(((step.name, rung), rung.build(device)?.at_step(step)))).collect()
+    };
+    let contestants = rungs_on(args, case).into_iter().map(of_rung).collect::<Result<Vec<_>>>()?;
+    Ok(contestants.into_iter().flatten().unzip())
 }
+
+type Named = (&'static str, &'static DeviceRung);
 
 /// The shapes that were asked for, or those of the types that some rung takes.
 pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
@@ -108,12 +120,11 @@ fn measure(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<Vec<Row>
         let owned = case.build();
         let problem = owned.problem();
         let copies = bench::copies(tensor_bytes(case) as usize, device.attributes().l2_bytes);
-        let rungs = rungs_on(args, case);
-        let built = build(&rungs, device)?;
+        let (names, built) = contestants(args, case, device)?;
         let resident = Resident::new(&built, &problem, copies)?;
         let times = DeviceContest::check(resident, &Answers::of(&problem))?.time()?;
-        for (rung, times) in rungs.into_iter().zip(times) {
-            rows.push(counted(rung, device, &problem, Row::new(rung.name, case, &problem, None, times)));
+        for ((name, rung), times) in names.into_iter().zip(times) {
+            rows.push(counted(rung, device, &problem, Row::new(name, case, &problem, None, times)));
         }
         bar.inc(1);
     }
@@ -137,7 +148,7 @@ fn counted(rung: &DeviceRung, device: &Device, problem: &Problem, row: Row) -> R
 /// Launches every rung on every case that it takes once, for a profiler, and checks what it wrote.
 fn once(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<bool> {
     for case in cases {
-        let built = build(&rungs_on(args, case), device)?;
+        let (_, built) = contestants(args, case, device)?;
         let owned = case.build();
         let problem = owned.problem();
         let contest = DeviceContest::check(Resident::new(&built, &problem, 1)?, &Answers::of(&problem));
