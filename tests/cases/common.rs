@@ -7,7 +7,7 @@ use device::Device;
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
-use ladder::registry::{self, DEVICE_RUNGS, DeviceRung};
+use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
@@ -239,12 +239,11 @@ pub(crate) fn expect_rows_within(tol: f64, problem: &Problem, rows: &[(f64, f64)
     }
 }
 
-/// The u of the error rule for P: a rung on tensor cores, which take no F32, rounds P to the type of the tensors.
-fn p_unit(name: &str, dtype: DType) -> f64 {
-    let rung = name.split_once(',').and_then(|(rung, _)| registry::device_rung(rung));
-    match (rung, dtype) {
-        (Some(rung), DType::F16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -11),
-        (Some(rung), DType::Bf16) if !rung.takes.dtypes.contains(&DType::F32) => f64::powi(2.0, -9),
+/// The u of the error rule for P, rounded to that type.
+fn p_unit(weights: DType) -> f64 {
+    match weights {
+        DType::F16 => f64::powi(2.0, -11),
+        DType::Bf16 => f64::powi(2.0, -9),
         _ => 0.0,
     }
 }
@@ -277,7 +276,8 @@ pub(crate) struct Pair {
 /// relative.
 pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> Option<f64>) {
     let (q, k, v) = (problem.q().to_f64(), problem.k().to_f64(), problem.v().to_f64());
-    let outputs: Vec<_> = run_all(problem).into_iter().map(|(name, output)| (name, o(&output), output.lse)).collect();
+    let outputs = run_all_with_weights(problem).into_iter();
+    let outputs: Vec<_> = outputs.map(|(name, out, weights)| (name, o(&out), out.lse, p_unit(weights))).collect();
     let unit = match problem.dtype() {
         DType::F16 => f64::powi(2.0, -11),
         DType::Bf16 => f64::powi(2.0, -8),
@@ -316,10 +316,10 @@ pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> 
                     (0..problem.d_v()).map(|c| terms(c).map(|x| x * x).sum::<f64>().sqrt()).collect();
                 let index = if problem.is_packed() { vec![h, at] } else { vec![b, h, at] };
                 owned[&index[..]] = true;
-                for (name, o, found_lse) in &outputs {
+                for (name, o, found_lse, p_unit) in &outputs {
                     let found = index.iter().fold(o.view(), |view, &x| view.index_axis_move(Axis(0), x));
                     for ((found, &wanted), spread) in found.iter().zip(&wanted).zip(&spread) {
-                        let tol = tol + unit * wanted.abs() + 6.0 * p_unit(name, problem.dtype()) * spread;
+                        let tol = tol + unit * wanted.abs() + 6.0 * p_unit * spread;
                         assert!(
                             (f64::from(*found) - wanted).abs() <= tol,
                             "{name}, {index:?}: o {found}, wanted {wanted} within {tol:e}"
@@ -330,7 +330,7 @@ pub(crate) fn expect_definition(problem: &Problem, score: impl Fn(Pair, f64) -> 
             }
         }
     }
-    for (name, o, lse) in &outputs {
+    for (name, o, lse, _) in &outputs {
         for ((at, lse), owned) in lse.indexed_iter().zip(&owned) {
             let at = ndarray::Dimension::slice(&at);
             let row = at.iter().fold(o.view(), |view, &x| view.index_axis_move(Axis(0), x));

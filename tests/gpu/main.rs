@@ -12,6 +12,7 @@ mod packs;
 mod problems;
 mod resident;
 mod splits;
+mod steps;
 mod volume;
 
 use device::nvrtc::Nvrtc;
@@ -41,6 +42,10 @@ const TESTS: &[(&str, Test)] = &[
 
 /// Tests that compile kernels.
 const WITH_NVRTC: &[(&str, Test)] = &[
+    (
+        "steps_of_a_kernel_are_right_and_do_what_they_are_for",
+        steps::steps_of_a_kernel_are_right_and_do_what_they_are_for,
+    ),
     ("prebuilt_ptx_gives_what_nvrtc_gives", resident::prebuilt_ptx_gives_what_nvrtc_gives),
     ("wrong_kernels_are_caught", mutants::wrong_kernels_are_caught),
 ];

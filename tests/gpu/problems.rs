@@ -86,8 +86,8 @@ pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed>
     Ok(())
 }
 
-/// Products that overflow f32 though their scores do not, and keys and values that are not finite: the first result that
-/// breaks the error rule. In F32, or else in BF16, which reach as far.
+/// Products that overflow f32 though their scores do not, scores at its end, and keys and values that are not finite: the first
+/// result that breaks the error rule. In F32, or else in BF16, which reach as far.
 pub(crate) fn beyond_f32_products(attention: &dyn Attention, takes: Takes) -> Result<Option<String>, AttentionError> {
     let stored = |numbers: Array4<f32>| match takes.dtypes.contains(&DType::F32) {
         true => Tensor::F32(numbers.into_dyn()),
@@ -108,11 +108,21 @@ pub(crate) fn beyond_f32_products(attention: &dyn Attention, takes: Takes) -> Re
         true => f32::NEG_INFINITY,
         false => ((i + 3 * j) % 7) as f32 - 3.0,
     });
+    // Rows that see no score above the least number, and rows that see some.
+    let least = Array4::from_shape_fn((1, 1, length, length), |(_, _, i, j)| match i % 3 == 0 || j % 7 == 0 {
+        true => f32::MIN,
+        false => 0.0,
+    });
+    let below = |x: f32| stored(numbers(x).mapv(|number| -x * 6.0 - number.abs()));
     let plain = [Mask::Full, Mask::Causal].map(|mask| Options { mask, ..Options::default() });
+    let at_the_end = plain.clone().map(|plain| Options { bias: Some(least.view()), ..plain });
     let more = plain.clone().map(|plain| Options { softcap: 2.0, bias: Some(bias.view()), ..plain });
     let all = [plain.clone(), more].concat();
     for (what, q, k, v, scale, options) in [
         ("products beyond f32", spread(3e18), spread(3e18), spread(1.0), 1e-37, &all[..]),
+        ("products far below zero", below(-2e18), below(2e18), spread(1.0), 1e-37, &all),
+        ("scores far below zero", below(-2e18), below(2e18), spread(1.0), 2e-30, &plain),
+        ("a bias of the least number", spread(1.0), spread(1.0), spread(1.0), 0.01, &at_the_end),
         ("values that are not finite", spread(1.0), spread(1.0), wild(), 0.01, &all),
         // Plain alone: a soft cap turns infinite scores into finite ones, for which the error rule has no finite tolerance.
         ("keys that are not finite", spread(1.0), wild(), spread(1.0), 0.01, &plain),

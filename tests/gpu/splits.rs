@@ -8,7 +8,7 @@ use libtest_mimic::Failed;
 use testkit::problems::{BatchKind, Spec};
 use testkit::{forward_on_canaries, judge};
 
-/// Into how many parts the keys are split: the last into more than there are tiles of keys.
+/// Into how many parts the keys are to be split: the last ones ask for more than there are tiles of keys, and get as many.
 const SPLITS: [usize; 9] = [1, 2, 3, 5, 17, 32, 55, 97, 133];
 
 /// Query heads of a kv head, and kv heads.

@@ -1,4 +1,5 @@
-//! `{{#code FILE:ANCHOR}}`: lines of a file of this repository, between `// ANCHOR: name` and `// ANCHOR_END: name`.
+//! `{{#code FILE:ANCHOR}}`: lines of a file of this repository, between `// ANCHOR: name` and `// ANCHOR_END: name`; and
+//! `{{#code FILE.diff}}`: a diff, whole.
 
 use crate::PageError;
 use crate::directive::Directive;
@@ -13,6 +14,10 @@ struct Excerpt {
 
 /// The block of code with its caption, as Markdown.
 pub(crate) fn block(root: &Path, directive: Directive) -> Result<String, PageError> {
+    if directive.arguments.ends_with(".diff") {
+        let file = directive.arguments;
+        return Ok(figure(file, "", read(root, file)?.trim_end(), "```"));
+    }
     let (file, anchor) = directive
         .arguments
         .split_once(':')
@@ -23,11 +28,14 @@ pub(crate) fn block(root: &Path, directive: Directive) -> Result<String, PageErr
     // A doc comment may hold a fence of its own.
     let longest = lines.iter().filter_map(|line| line.find("```").map(|at| backticks(&line[at..]))).max();
     let fence = "`".repeat(longest.map_or(3, |longest| longest + 1));
-    Ok(format!(
-        "<figure class=\"code\">\n<figcaption><code>{file}</code>, from line {first}</figcaption>\n\n{fence}{}\n{}\n{fence}\n\n</figure>\n",
+    Ok(figure(file, &format!(", from line {first}"), &lines.join("\n"), &fence))
+}
+
+fn figure(file: &str, place: &str, text: &str, fence: &str) -> String {
+    format!(
+        "<figure class=\"code\">\n<figcaption><code>{file}</code>{place}</figcaption>\n\n{fence}{}\n{text}\n{fence}\n\n</figure>\n",
         language(file),
-        lines.join("\n"),
-    ))
+    )
 }
 
 fn backticks(text: &str) -> usize {
@@ -93,6 +101,7 @@ fn language(file: &str) -> &'static str {
         Some("toml") => "toml",
         Some("json") => "json",
         Some("sh") => "bash",
+        Some("diff") => "diff",
         _ => "text",
     }
 }

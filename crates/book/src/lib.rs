@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `$N^2$`, `$$...$$` | a formula; `\$` is the sign itself |
 //! | `{{#code FILE:ANCHOR}}` | the lines between `// ANCHOR: name` and `// ANCHOR_END: name` of a file of this repository |
+//! | `{{#code FILE.diff}}` | a diff, whole |
 //! | `{{#figure FILE.svg Caption}}` | an SVG file under `book/src`, inlined, with its caption |
 //! | `{{#result FILE COLUMN key=value ...}}` | one measured number of `book/results/FILE` |
 //! | `{{#ratio FILE COLUMN [key=value ... both] key=value ... over key=value ...}}` | the quotient of two of them |

@@ -160,7 +160,8 @@ fn plan_short(
     }
     plan.problem.row_tiles = packed_rows.div_ceil(block.rows()) as i32;
     let unsplit = (shape.sequences.len() * shape.kv_heads).saturating_mul(packed_rows.div_ceil(block.rows()));
-    let splits = target.splits.unwrap_or_else(|| splits(shape.k_len().div_ceil(block.keys), unsplit, target)).max(1);
+    let tiles = shape.k_len().div_ceil(block.keys);
+    let splits = target.splits.map_or_else(|| splits(tiles, unsplit, target), |asked| asked.clamp(1, tiles.max(1)));
 
     let rows = shape.all_heads() as u128 * shape.q_len() as u128 * splits as u128;
     let [o, m, l] =
@@ -242,6 +243,12 @@ mod tests {
         };
         assert_eq!([splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 2, 32]);
         assert_eq!([splits(64, 4096), splits(64, 16384), splits(1024, 4096)], [2, 2, 1]);
+        let given = |splits| {
+            let target = Target { splits: Some(splits), ..Target::H200 };
+            let plan = plan("cuda-fa2", OF_TYPE[0], target, &shape(1, (32, 8), (1, 4096)), &Options::default());
+            plan.unwrap().steps[0].shape.grid[0] / 8
+        };
+        assert_eq!([given(0), given(3), given(64), given(usize::MAX)], [1, 3, 64, 64]);
         let four_rows_of_five_heads = kernels(&shape(1, (10, 2), (4, 64)), &Options::default());
         assert_eq!(four_rows_of_five_heads, [("fa2_mma_short", 2), ("fa2_mma_combine", 10 * 4)]);
     }

@@ -14,8 +14,8 @@ pub struct Target {
     pub shared_per_block: usize,
     /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, `cuda-fa2` makes them smaller.
     pub multiprocessors: usize,
-    /// Into how many parts `cuda-fa2` splits the keys of short queries; `None` leaves it to the plan. The number decides the
-    /// last bits of a result, and the plan's depends on the batch.
+    /// Into how many parts `cuda-fa2` splits the keys of short queries, at most one for each tile of the longest; `None` leaves
+    /// it to the plan. The number decides the last bits of a result, and the plan's depends on the batch.
     pub splits: Option<usize>,
 }
 
@@ -80,8 +80,9 @@ impl Shape {
 
     /// Refuses what is no shape, and what kernels cannot count.
     pub(crate) fn check(&self, rung: &'static str) -> Result<(), AttentionError> {
-        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
-            return AttentionError::value("heads", self.heads, format!("a multiple of kv_heads, {}", self.kv_heads));
+        if self.heads == 0 || self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            let wanted = format!("at least 1, and a multiple of kv_heads, {}", self.kv_heads);
+            return AttentionError::value("heads", self.heads, wanted);
         }
         if self.d == 0 || self.d_v == 0 {
             return AttentionError::value("d and d_v", format!("{} and {}", self.d, self.d_v), "1 or more");
@@ -276,6 +277,7 @@ mod tests {
         for bad in [
             Shape { kv_heads: 0, ..good.clone() },
             Shape { kv_heads: 3, ..good.clone() },
+            Shape { heads: 0, ..good.clone() },
             Shape { d: 0, ..good.clone() },
             Shape { d_v: 0, ..good },
         ] {

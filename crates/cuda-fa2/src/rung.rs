@@ -90,8 +90,9 @@ impl CudaRung {
         Ok(CudaRung { algorithm, device, target, step: None, stream, kernels: Mutex::default() })
     }
 
-    /// The rung with plans for this target in place of the device. On `cuda-fa2` a result has the same bits in any batch, if
-    /// the target has a number of splits and no multiprocessors: whatever the batch, they are not kept busy.
+    /// The rung with plans for this target in place of the device. On `cuda-fa2` a sequence's result has the same bits in any
+    /// batch, if the target has a number of splits and no multiprocessors (whatever the batch, they are not kept busy), among
+    /// batches whose longest sequence has up to 16 rows, and among those where it has more.
     pub fn with_target(self, target: Target) -> Self {
         CudaRung { target, ..self }
     }

@@ -31,6 +31,7 @@ pub(crate) fn main(args: &BenchArgs) -> Result<bool> {
 }
 
 fn on_cpu(args: &BenchArgs) -> Result<bool> {
+    ensure!(args.batch.is_none(), "--batch: found no --device, wanted one");
     let rungs = rungs(args);
     let cases = cases(args, &rungs)?;
     check_fit(&cases, &rungs)?;

@@ -86,7 +86,8 @@ pub(crate) struct ProblemArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ShapeArgs {
     /// Queries and keys of a sequence [default: 1024; on a simulated device 128]. Any of --n, --d, --heads, --kv-heads and
-    /// --batch asks for random F32 data instead of the embedded layer, of which a simulated device takes the first tokens
+    /// --batch asks for random data instead of the embedded layer, F16 with a device and else F32; of the layer a simulated
+    /// device takes the first tokens
     #[arg(long, value_parser = count)]
     pub(crate) n: Option<usize>,
     /// Channels of a head [default: 64]
@@ -216,6 +217,9 @@ pub(crate) struct BenchArgs {
     /// Query heads, and as many key and value heads [default: 4; on a device 16, of 4 sequences]
     #[arg(long, value_parser = count)]
     pub(crate) heads: Option<usize>,
+    /// Sequences, on a device [default: 4]
+    #[arg(long, value_parser = count, conflicts_with_all = ["chapter", "peers", "levels", "threads"])]
+    pub(crate) batch: Option<usize>,
     /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, N 512 to 8192, full and
     /// causal, 16 heads; and one query on 16384 keys, 32 heads on 8. Of them, those with the given --n, --d and --dtype.
     /// On fa2-simd alone, unless --chapter or --rung says otherwise
@@ -239,7 +243,7 @@ pub(crate) struct BenchArgs {
     pub(crate) once: bool,
     /// Measure nothing: read what the kernels of a run with --device and --once moved from the CSV of
     /// ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum, and add it to the results in --output. Takes the same --rung,
-    /// --n, --d, --dtype and --heads as that run
+    /// --n, --d, --dtype, --heads and --batch as that run, on that machine; one without a GPU takes it for an H200
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["device", "once"])]
     pub(crate) ncu: Option<PathBuf>,
     /// Save the results in this file, which must be new or hold earlier results

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
     let device = args.device.open()?;
-    let input = Input::from_args(&args.problem, args.device.is_simulated(), DType::F32)?;
+    let input = Input::from_args(&args.problem, args.device.is_simulated(), args.random_dtype())?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
     check_problem_memory(&problem)?;
     let settings = args.machine.settings();
@@ -45,6 +45,13 @@ pub(crate) fn main(args: &ClimbArgs) -> Result<bool> {
         cli::complain(&format!("failed: {failure}"));
     }
     Ok(failures.is_empty())
+}
+
+impl ClimbArgs {
+    /// The type of random data: one that rungs of a device take.
+    pub(crate) fn random_dtype(&self) -> DType {
+        if self.device.is_some() { DType::F16 } else { DType::F32 }
+    }
 }
 
 /// The result of a climb.

@@ -40,6 +40,11 @@ impl DeviceArgs {
         self.device.map(open).transpose()
     }
 
+    /// Whether one is asked for.
+    pub(crate) fn is_some(self) -> bool {
+        self.device.is_some()
+    }
+
     /// Whether the device is a simulated one.
     pub(crate) fn is_simulated(self) -> bool {
         self.device == Some(Kind::Sim)

@@ -139,7 +139,7 @@ impl Input {
         )
     }
 
-    /// Standard normal F32 data.
+    /// Standard normal data.
     pub(crate) fn random(shape: Shape, dtype: DType, mask: Mask, score: ScoreArgs) -> Self {
         let Shape { batch, heads, kv_heads, n, d } = shape;
         let (lengths, group, ScoreArgs { scale, softcap }) = (vec![(n, n); batch], heads / kv_heads, score);

@@ -7,7 +7,7 @@ use crate::input::{Input, Shape};
 use crate::measure::{Measured, Row, measure};
 use crate::page::{self, Series};
 use anyhow::{Context, Result};
-use attention::{DType, Problem};
+use attention::Problem;
 use device::Device;
 use std::fmt::Write;
 use std::fs;
@@ -56,7 +56,7 @@ pub(crate) fn write(
     let mut n = SHORTEST;
     while n <= longest {
         let shape = shape(problem, n);
-        let input = Input::random(shape, DType::F32, problem.options().mask, args.problem.score);
+        let input = Input::random(shape, args.random_dtype(), problem.options().mask, args.problem.score);
         input.owned.try_problem()?;
         let rows = measure(&input.owned, args.machine.settings(), device);
         failures.extend(rows.iter().filter_map(Row::failure).map(|failure| format!("N = {n}: {failure}")));
@@ -84,8 +84,9 @@ fn html(climb: &Climb, problem: &Problem, args: &ClimbArgs, points: &[Point]) ->
     }
     writeln!(
         html,
-        "<h2>Over the length of the sequence</h2>\n<p>Random F32 data: one sequence of N queries and N keys, {} query \
+        "<h2>Over the length of the sequence</h2>\n<p>Random {} data: one sequence of N queries and N keys, {} query \
          heads on {} kv heads, d {}, mask {}, {} threads. Every point was checked before it was timed.</p>",
+        args.random_dtype(),
         problem.heads(),
         problem.kv_heads(),
         problem.d(),

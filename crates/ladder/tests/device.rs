@@ -67,6 +67,10 @@ fn a_rung_is_refused_where_it_does_not_run() {
         (&["bench", "--device", "cuda", "--peers"], &["--device", "--peers"]),
         (&["bench", "--device", "cuda", "--levels"], &["--device", "--levels"]),
         (&["bench", "--once"], &["--device"]),
+        (&["bench", "--step", "1"], &["--device"]),
+        (&["bench", "--batch", "2"], &["--batch", "--device"]),
+        (&["bench", "--device", "cuda", "--step", "1,8"], &["--step", "from 1 to 7"]),
+        (&["bench", "--device", "cuda", "--step", "1", "--rung", "cuda-fa2"], &["--step", "--rung"]),
         (&["bench", "--device", "cuda", "--once", "--json"], &["--once", "--json"]),
         (&["bench", "--ncu", "x.csv", "--device", "cuda"], &["--ncu", "--device"]),
     ] {

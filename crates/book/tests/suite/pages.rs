@@ -71,6 +71,18 @@ fn a_fence_in_the_code_does_not_end_the_block() {
 }
 
 #[test]
+fn a_diff_is_shown_whole() {
+    let diff = "--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-// ANCHOR: x\n+// ANCHOR: y\n";
+    let repository = repository(&[("steps/one.diff", diff)]);
+    let page = Pages::new(repository.path()).expand("page.md", "{{#code steps/one.diff}}").unwrap();
+    assert!(
+        page.contains(&format!("<figcaption><code>steps/one.diff</code></figcaption>\n\n```diff\n{diff}```\n")),
+        "{page}"
+    );
+    assert!(matches!(error("{{#code steps/two.diff}}"), (1, PageError::File { .. })));
+}
+
+#[test]
 fn code_that_is_not_there_is_an_error() {
     for (anchor, wanted) in
         [("nowhere", "is missing"), ("open", "has no end"), ("twice", "is there more than once"), ("empty", "is empty")]

@@ -11,7 +11,7 @@ use device::{DeviceError, Graph, Stream};
 /// A problem on a device, and rungs that are planned on it. All work in the same memory, one after the other.
 pub struct Resident<'a, 'p> {
     problem: &'a Problem<'p>,
-    rungs: &'a [CudaRung],
+    rungs: Vec<&'a CudaRung>,
     plans: Vec<Plan>,
     stream: Stream,
     /// The same tensors, in as many places.
@@ -36,9 +36,9 @@ impl<'a, 'p> Resident<'a, 'p> {
     ///
     /// # Panics
     /// If there are no rungs or no copies.
-    pub fn new(rungs: &'a [CudaRung], problem: &'a Problem<'p>, copies: usize) -> Result<Self, BenchError> {
+    pub fn new(rungs: Vec<&'a CudaRung>, problem: &'a Problem<'p>, copies: usize) -> Result<Self, BenchError> {
         let shape = Shape::from(problem);
-        let plan = |rung: &CudaRung| rung.plan(&shape, problem.options()).map_err(|error| failed(rung, error));
+        let plan = |rung: &&CudaRung| rung.plan(&shape, problem.options()).map_err(|error| failed(rung, error));
         let plans = rungs.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let largest = plans.iter().max_by_key(|plan| plan.workspace_bytes()).expect("at least one rung");
         let device = rungs[0].device();
@@ -55,7 +55,7 @@ impl<'a, 'p> Resident<'a, 'p> {
     /// # Panics
     /// If there is no such place.
     pub fn output(&self, place: usize) -> Result<Output, BenchError> {
-        let (rung, copy) = (&self.rungs[place], &self.copies[0]);
+        let (rung, copy) = (self.rungs[place], &self.copies[0]);
         copy.clear()?;
         self.launch(place, 0)?;
         self.stream.synchronize()?;
@@ -92,8 +92,8 @@ impl<'a, 'p> Resident<'a, 'p> {
     }
 
     /// Who computes it.
-    pub(super) fn rungs(&self) -> &[CudaRung] {
-        self.rungs
+    pub(super) fn rungs(&self) -> &[&CudaRung] {
+        &self.rungs
     }
 
     /// In how many places its tensors lie.
@@ -107,7 +107,7 @@ impl<'a, 'p> Resident<'a, 'p> {
     }
 
     fn launch(&self, place: usize, copy: usize) -> Result<(), DeviceError> {
-        let (rung, tensors) = (&self.rungs[place], self.copies[copy].tensors());
+        let (rung, tensors) = (self.rungs[place], self.copies[copy].tensors());
         // SAFETY: the tensors were uploaded from the problem that was planned, with its options and lengths and with a workspace
         // as large as that of any of the plans. They live as long as `self`, longer than any graph of it, and their memory
         // waits for the device when it is freed. All launches are in one stream, so that no two run at once.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use attention::{Options, Traffic};
 use comfy_table::Cell;
 use cuda_fa2::Target;
+use device::Device;
 use ladder::bench::ncu::Launch;
 use ladder::bench::{Case, Results, ncu};
 use ladder::registry::{self, DeviceRung};
@@ -26,7 +27,9 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     }
     let cases = cases(args);
     let calls = cases.iter().flat_map(|case| rungs_on(args, case).into_iter().map(move |rung| (case, rung)));
-    let planned = calls.clone().map(|(case, rung)| launches(case, rung)).collect::<Result<Vec<_>>>()?;
+    // Of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles of rows.
+    let target = Device::cuda(0).map_or(Target::H200, |device| device.attributes().into());
+    let planned = calls.clone().map(|(case, rung)| launches(case, rung, target)).collect::<Result<Vec<_>>>()?;
     let moved = ncu::read(file, &planned)?;
     let calls: Vec<Call> = calls.zip(moved).map(|((case, rung), moved)| (case, rung, moved)).collect();
     let Some(path) = &args.output else {
@@ -46,11 +49,10 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// What a rung launches on a case on an H200: of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles
-/// of rows.
-fn launches(case: &Case, rung: &DeviceRung) -> Result<Vec<Launch>> {
+/// What a rung launches on a case.
+fn launches(case: &Case, rung: &DeviceRung, target: Target) -> Result<Vec<Launch>> {
     let options = Options { mask: case.mask, ..Options::default() };
-    let plan = rung.plan(&case.shape(), &options, Target::H200).with_context(|| case.to_string())?;
+    let plan = rung.plan(&case.shape(), &options, target).with_context(|| case.to_string())?;
     Ok(plan.launches().map(|(kernel, grid, block)| Launch { kernel: kernel.into(), grid, block }).collect())
 }
 
@@ -93,7 +95,7 @@ mod tests {
         let args = bench_args(&["--dtype", "f32", "--n", "4096"]);
         let case = cases(&args)[0];
         let found: Vec<Launch> =
-            rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung).unwrap()).collect();
+            rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung, Target::H200).unwrap()).collect();
         let launch = |kernel: &str, blocks, block| Launch { kernel: kernel.into(), grid: [blocks, 1, 1], block };
         let seen = [
             launch("naive_scores", 1_048_576, [32, 8, 1]),

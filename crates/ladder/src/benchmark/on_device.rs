@@ -42,25 +42,43 @@ pub(super) fn rungs(args: &BenchArgs) -> Vec<&'static DeviceRung> {
     DEVICE_RUNGS.iter().filter(asked).collect()
 }
 
-/// Of those, the ones that take tensors of the case's type; all if both rung and type were asked for.
+/// Of those, the ones that take tensors of the case's type and channels; a rung that was named with a type or a width is left to
+/// refuse it.
 pub(super) fn rungs_on(args: &BenchArgs, case: &Case) -> Vec<&'static DeviceRung> {
-    let chosen = !args.rung.is_empty() && !args.dtype.is_empty();
-    rungs(args).into_iter().filter(|rung| chosen || rung.takes.dtypes.contains(&case.dtype)).collect()
-}
-
-/// What is measured on a case, ready to run: the rungs, or the steps of one. Under which names, and of which rungs they are.
-fn contestants(args: &BenchArgs, case: &Case, device: &Device) -> Result<(Vec<Named>, Vec<CudaRung>)> {
-    let of_rung = |rung: &'static DeviceRung| -> Result<Vec<(Named, CudaRung)>> {
-        if args.step.is_empty() {
-            return Ok(vec![((rung.name, rung), rung.build(device)?)]);
-        }
-        args.step.iter().map(|step| Ok(((step.name, rung), rung.build(device)?.at_step(step)))).collect()
+    let named = |what_too: bool| !args.rung.is_empty() && what_too;
+    let suits = |rung: &&DeviceRung| {
+        (named(!args.dtype.is_empty()) || rung.takes.dtypes.contains(&case.dtype))
+            && (named(!args.d.is_empty()) || case.d <= rung.takes.channels)
     };
-    let contestants = rungs_on(args, case).into_iter().map(of_rung).collect::<Result<Vec<_>>>()?;
-    Ok(contestants.into_iter().flatten().unzip())
+    rungs(args).into_iter().filter(suits).collect()
 }
 
-type Named = (&'static str, &'static DeviceRung);
+/// One that is measured: a rung, or a step of it.
+struct Contestant {
+    name: &'static str,
+    rung: &'static DeviceRung,
+    built: CudaRung,
+}
+
+/// All that are measured on some case, ready to run.
+fn contestants(args: &BenchArgs, device: &Device) -> Result<Vec<Contestant>> {
+    let mut contestants = Vec::new();
+    for rung in rungs(args) {
+        if args.step.is_empty() {
+            contestants.push(Contestant { name: rung.name, rung, built: rung.build(device)? });
+        }
+        for step in &args.step {
+            contestants.push(Contestant { name: step.name, rung, built: rung.build(device)?.at_step(step) });
+        }
+    }
+    Ok(contestants)
+}
+
+/// Those that are measured on a case.
+fn contestants_on<'a>(args: &BenchArgs, case: &Case, all: &'a [Contestant]) -> Vec<&'a Contestant> {
+    let rungs = rungs_on(args, case);
+    all.iter().filter(|contestant| rungs.iter().any(|rung| rung.name == contestant.rung.name)).collect()
+}
 
 /// The shapes that were asked for, or those of the types that some rung takes.
 pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
@@ -70,8 +88,8 @@ pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
     for &dtype in or(&args.dtype, &[DType::F32, DType::F16]) {
         for &d in &channels {
             for case in lengths.iter().flat_map(|&n| bench::device_cases(n)) {
-                let heads = args.heads.unwrap_or(case.heads);
-                let case = Case { dtype, d, heads, kv_heads: heads, ..case };
+                let (heads, batch) = (args.heads.unwrap_or(case.heads), args.batch.unwrap_or(case.batch));
+                let case = Case { dtype, d, batch, heads, kv_heads: heads, ..case };
                 if !cases.contains(&case) && !rungs_on(args, &case).is_empty() {
                     cases.push(case);
                 }
@@ -114,16 +132,18 @@ fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> 
 /// Every rung on every case that it takes: one row each.
 fn measure(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<Vec<Row>> {
     let bar = cli::progress(cases.len())?;
+    let all = contestants(args, device)?;
     let mut rows = Vec::new();
     for case in cases {
         bar.set_message(case.to_string());
         let owned = case.build();
         let problem = owned.problem();
         let copies = bench::copies(tensor_bytes(case) as usize, device.attributes().l2_bytes);
-        let (names, built) = contestants(args, case, device)?;
-        let resident = Resident::new(&built, &problem, copies)?;
+        let contestants = contestants_on(args, case, &all);
+        let built = contestants.iter().map(|contestant| &contestant.built).collect();
+        let resident = Resident::new(built, &problem, copies)?;
         let times = DeviceContest::check(resident, &Answers::of(&problem))?.time()?;
-        for ((name, rung), times) in names.into_iter().zip(times) {
+        for (Contestant { name, rung, .. }, times) in contestants.into_iter().zip(times) {
             rows.push(counted(rung, device, &problem, Row::new(name, case, &problem, None, times)));
         }
         bar.inc(1);
@@ -147,16 +167,17 @@ fn counted(rung: &DeviceRung, device: &Device, problem: &Problem, row: Row) -> R
 
 /// Launches every rung on every case that it takes once, for a profiler, and checks what it wrote.
 fn once(args: &BenchArgs, cases: &[Case], device: &Device) -> Result<bool> {
+    let all = contestants(args, device)?;
     for case in cases {
-        let (_, built) = contestants(args, case, device)?;
+        let built = contestants_on(args, case, &all).into_iter().map(|contestant| &contestant.built).collect();
         let owned = case.build();
         let problem = owned.problem();
-        let contest = DeviceContest::check(Resident::new(&built, &problem, 1)?, &Answers::of(&problem));
+        let contest = DeviceContest::check(Resident::new(built, &problem, 1)?, &Answers::of(&problem));
         if judged(contest.map_err(Into::into))?.is_none() {
             return Ok(false);
         }
     }
-    let names: Vec<&str> = rungs(args).iter().map(|rung| rung.name).collect();
+    let names: Vec<&str> = all.iter().map(|contestant| contestant.name).collect();
     cli::print(&format!("launched once on {} in each of {} cases: {}", device.name(), cases.len(), names.join(", ")))?;
     Ok(true)
 }
@@ -174,10 +195,10 @@ mod tests {
         assert!(all.iter().all(|case| (case.batch, case.heads, case.kv_heads) == (4, 16, 16) && !case.is_decode()));
         assert_eq!(all[0].to_string(), "F32 full batch 4 heads 16 on 16 q 1024 kv 1024 d 64");
         assert_eq!(all[15].to_string(), "F16 causal batch 4 heads 16 on 16 q 4096 kv 4096 d 128");
-        let some = cases_of(&["--n", "64,64,32", "--dtype", "f16,F16", "--d", "40", "--heads", "3"]);
+        let some = cases_of(&["--n", "64,64,32", "--dtype", "f16,F16", "--d", "40", "--heads", "3", "--batch", "2"]);
         let some: Vec<String> = some.iter().map(Case::to_string).collect();
         let wanted = ["full", "causal"]
-            .map(|mask| [32, 64].map(|n| format!("F16 {mask} batch 4 heads 3 on 3 q {n} kv {n} d 40")));
+            .map(|mask| [32, 64].map(|n| format!("F16 {mask} batch 2 heads 3 on 3 q {n} kv {n} d 40")));
         assert_eq!(some, [&wanted[0][0], &wanted[1][0], &wanted[0][1], &wanted[1][1]].map(String::clone));
     }
 
@@ -194,6 +215,9 @@ mod tests {
         assert_eq!(names(&["--rung", "triton-fa2"], DType::F32), None);
         let both = names(&["--rung", "triton-fa2", "--dtype", "f32"], DType::F32);
         assert_eq!(both, Some(vec!["triton-fa2"]));
+        let wide = names(&["--d", "256"], DType::F16).unwrap();
+        assert!(wide.contains(&"cuda-fa2") && !wide.contains(&"triton-fa2"));
+        assert_eq!(names(&["--d", "256", "--rung", "triton-fa2"], DType::F16), Some(vec!["triton-fa2"]));
     }
 
     #[test]

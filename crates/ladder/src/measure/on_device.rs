@@ -9,7 +9,6 @@ use device::Device;
 use indicatif::ProgressBar;
 use ladder::bench::{BenchError, Resident};
 use ladder::registry::DeviceRung;
-use std::slice;
 
 pub(super) fn measure_rung(
     rung: &DeviceRung,
@@ -43,7 +42,7 @@ pub(super) fn measure_rung(
 
 /// The median of some launches on data that is there already, in milliseconds.
 fn kernel_ms(rung: &CudaRung, problem: &Problem) -> Result<f64, BenchError> {
-    let resident = Resident::new(slice::from_ref(rung), problem, 1)?;
+    let resident = Resident::new(vec![rung], problem, 1)?;
     let mut times = (0..RUNS).map(|_| resident.once(0)).collect::<Result<Vec<_>, _>>()?;
     times.sort_by(f64::total_cmp);
     Ok(times[RUNS / 2])

@@ -7,7 +7,6 @@ use device::{Counters, Device, DeviceError};
 use indicatif::ProgressBar;
 use ladder::bench::{BenchError, Resident};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use std::slice;
 use testkit::{Verdict, judge};
 
 /// The orders that are drawn.
@@ -91,7 +90,7 @@ fn call(
     simulator.set_schedule(seed);
     let rung = build(&device)?;
     let weights = rung.weights(problem);
-    match Resident::new(slice::from_ref(&rung), problem, 1)?.output(0) {
+    match Resident::new(vec![&rung], problem, 1)?.output(0) {
         Ok(output) => Ok(Ok(Call { seed, output, weights, counters: simulator.take_counters() })),
         Err(BenchError::Device(DeviceError::Simulated { report })) => Ok(Err(Failure { seed, what: report })),
         Err(error) => Err(error),
