@@ -10,7 +10,8 @@ the same q, k and v; where one wants another layout, it makes it before the cloc
 are new in every run. Before the clock runs, every result is checked: memory for it is NaN, rows of the first and last
 sequence are held against float64, a rung's by the project's error rule, and all of it against the first result that was
 right. Short calls are launched as a CUDA graph of several, in turn on as many sets of inputs as the level-2 cache
-cannot hold (decode). It ends with 1 if a rung was wrong.
+cannot hold (decode). Without --output, prefill and single go to one file of the book, decode to another. It ends with 1
+if a rung was wrong.
 """
 
 import argparse
@@ -52,11 +53,12 @@ LIMITS = {torch.float16: 2e-3, torch.bfloat16: 8e-3}
 
 @dataclass
 class Group:
-    """Cases, and whose fastest a rung is compared with."""
+    """Cases, whose fastest a rung is compared with, and the file of the book that they go to."""
 
     name: str
     cases: list
     against: list
+    output: str
     ratios: dict = field(default_factory=dict)
 
 
@@ -75,11 +77,12 @@ def groups(args):
     decode = [
         Case(dtype, 128, "full", 32, 8, 1, n, batch)
         for dtype, n, batch in itertools.product(args.dtypes, contexts, [1, 64])
+        if "decode" in args.only
     ]
     dense = [case for part, cases in [("prefill", prefill), ("single", single)] if part in args.only for case in cases]
     return [
-        Group("prefill and single", dense, ["torch-flash"]),
-        Group("decode", decode if "decode" in args.only else [], ["torch-flash", "torch-cudnn"]),
+        Group("prefill and single", dense, ["torch-flash"], "gpu-peers.json"),
+        Group("decode", decode, ["torch-flash", "torch-cudnn"], "gpu-peers-decode.json"),
     ]
 
 
@@ -196,8 +199,6 @@ def prepare(case, contestants, sets, notes, wrong):
     for name, contestant in contestants.items():
         try:
             calls = contestant.calls(case, sets)
-            if calls is None:
-                continue
             fault = judge.fault(calls[0], contestant.weights(DTYPES[case.dtype]))
             if fault and contestant.is_rung:
                 wrong.append(f"{name} on {case}: {fault}")
@@ -226,15 +227,15 @@ def measure(units, sustained):
 
 
 def compete(args, contestants, chosen, wrong):
-    rows, notes = [], {}
+    rows, notes = {}, {}
     clock = Clock(args.budget, sum(len(group.cases) for group in chosen))
     for group in chosen:
+        output = args.output or (None if args.quick else ROOT / "book/results" / group.output)
         for case in group.cases:
             start = time.monotonic()
             sets = inputs(case)
             units = prepare(case, contestants, sets, notes, wrong)
             times = measure(units, clock.sustained(len(units), time.monotonic() - start))
-            rows += [row(name, case, *ms) for name, ms in times.items()]
             line = f"{case}:" + "".join(f"  {name} {ms:.4g}/{burst:.4g}" for name, (ms, burst) in times.items())
             for name in args.rungs:
                 peers = [times[peer] for peer in group.against if peer in times]
@@ -243,11 +244,12 @@ def compete(args, contestants, chosen, wrong):
                     group.ratios.setdefault(name, []).append((ratio, str(case)))
                     line += f"  {name} {ratio[0]:.3f}x/{ratio[1]:.3f}x"
             print(line, flush=True)
-            if args.output and rows:
-                write(args.output, machine(), method(contestants), rows, args.commit)
+            if output and times:
+                rows.setdefault(output, []).extend(row(name, case, *ms) for name, ms in times.items())
+                write(output, machine(), method(contestants), rows[output], args.commit)
             del sets, units
             torch.cuda.empty_cache()
-    return notes
+    return notes, [*rows]
 
 
 def host(contestants):
@@ -255,9 +257,9 @@ def host(contestants):
     case = Case("F16", 64, "full", 1, 1, 64, 64)
     for name, contestant in contestants.items():
         try:
-            (call,) = contestant.calls(case, inputs(case)) or (None,)
+            (call,) = contestant.calls(case, inputs(case))
             best = math.inf
-            for _ in range(5 if call else 0):
+            for _ in range(5):
                 torch.cuda.synchronize()
                 start = time.perf_counter()
                 for _ in range(200):
@@ -300,17 +302,15 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="one length, 60 seconds; writes nothing without --output")
     parser.add_argument("--rungs", nargs="+", default=["cuda-fa2"])
     parser.add_argument("--peers", nargs="+", choices=peers, help="default: all that are there")
-    parser.add_argument("--peer-site", type=Path, help="a folder with fa3v and fa3_fwd, for FlashAttention-3")
     parser.add_argument("--only", nargs="+", default=parts, choices=parts)
     parser.add_argument("--dtypes", nargs="+", default=["F16", "BF16"], choices=["F16", "BF16"])
     parser.add_argument("--d", nargs="+", type=int, default=[64, 128], help="of prefill")
     parser.add_argument("--n", nargs="+", type=int, help="lengths, and contexts of decode")
     parser.add_argument("--budget", type=float, help="seconds for everything; default: 450")
     parser.add_argument("--commit", help="of the sources, where git does not tell")
-    parser.add_argument("--output", type=Path, help="default: book/results/gpu-peers.json")
+    parser.add_argument("--output", type=Path, help="default: gpu-peers.json and gpu-peers-decode.json in book/results")
     args = parser.parse_args()
     args.budget = args.budget or (60 if args.quick else 450)
-    args.output = args.output or (None if args.quick else ROOT / "book/results/gpu-peers.json")
     return args
 
 
@@ -320,11 +320,11 @@ def main():
         sys.exit("not run: PyTorch finds no GPU")
     torch.set_grad_enabled(False)
     torch.manual_seed(time.time_ns())
-    contestants, absent = bench_peers_gpu.contestants(args.rungs, args.peers, args.peer_site)
+    contestants, absent = bench_peers_gpu.contestants(args.rungs, args.peers)
     for why in absent:
         print(f"left out: {why}")
     chosen, wrong = groups(args), []
-    notes = compete(args, contestants, chosen, wrong)
+    notes, written = compete(args, contestants, chosen, wrong)
     if "host" in args.only:
         host(contestants)
     print("ms: sustained/burst. x: speed of a rung over that of the fastest peer named, sustained/burst.\n")
@@ -339,6 +339,6 @@ def main():
         print(f"left out: {note} ({len(where)} cells, {where[0]} first)")
     for fault in wrong:
         print(f"WRONG: {fault}")
-    if args.output:
-        print(f"wrote {args.output}")
+    for output in written:
+        print(f"wrote {output}")
     return 1 if wrong else 0

@@ -11,7 +11,8 @@ class SupportsDLPack(Protocol):
 _Array = TypeVar("_Array", bound=SupportsDLPack)
 
 def rungs(device: Literal["cpu", "cuda"] = "cpu") -> list[str]:
-    """The names of the rungs for arrays on that device, from the lowest up."""
+    """The names of the rungs for arrays on that device, from the lowest up. On "cuda" they are those that need nothing on
+    the GPU but the arrays: triton-fa2 reads a table of the sequences' lengths there, and is not among them."""
 
 # Results are arrays of q's library. Where it has no from_dlpack, they are a SupportsDLPack for one that has.
 @overload

@@ -15,6 +15,13 @@ ROUNDING = {
 }
 # What rounding P to a type costs: for bfloat16 half the worst case, as errors do not all line up.
 WEIGHTS = {torch.float32: (0.0, 0.0), torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (2.0**-9, 0.0)}
+# Rungs of a GPU that keep P in float32. They take float32 and float16, those on tensor cores float16 and bfloat16.
+IN_F32 = {"cuda-naive", "cuda-fa1", "cuda-fa2-simt"}
+
+
+def weights_of(rung, dtype):
+    """The type to which a rung of a GPU rounds P, of tensors of that type."""
+    return torch.float32 if rung in IN_F32 else dtype
 
 
 @dataclass

@@ -45,6 +45,11 @@ impl Algorithm {
         matches!(self, Algorithm::Fa2Mma | Algorithm::Triton)
     }
 
+    /// Whether its kernels read the table of [sequences](Plan::sequences) even where all have the same lengths.
+    pub fn wants_table(self) -> bool {
+        self == Algorithm::Triton
+    }
+
     /// Tiles, grids, kernels and workspace for a call. Of the options that are tensors, only whether they are there is looked at.
     ///
     /// # Errors
@@ -58,13 +63,14 @@ impl Algorithm {
             return Err(AttentionError::Unsupported { rung, what: format!("{} tensors", shape.dtype) });
         };
         let shared_per_block = target.shared_per_block;
-        match self {
+        let plan = match self {
             Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
             Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
             Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
             Algorithm::Fa2Mma => fa2_mma::plan(rung, fa2_mma::OF_TYPE[place], target, shape, options),
             Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
-        }
+        }?;
+        Ok(Plan { tabled: plan.tabled || self.wants_table(), ..plan })
     }
 }
 

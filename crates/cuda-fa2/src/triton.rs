@@ -60,7 +60,7 @@ pub(crate) fn plan(
             return refuse(what);
         }
     }
-    (plan.adjacent, plan.tabled) = (true, true);
+    plan.adjacent = true;
     if !plan.is_empty() {
         let step = |&(_, rows, variant): &Size| {
             let (kernel, threads, shared) = variant.kernels[0];

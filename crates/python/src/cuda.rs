@@ -6,7 +6,9 @@
 //!
 //! **Memory.** o, lse and the workspace are PyTorch's, allocated while the stream is its current one. It gives memory that is
 //! freed again only to work of the same stream, which comes later, so that the workspace can be freed when the call returns,
-//! before the kernels run. In a capture it comes out of the graph's own pool, and stays with it.
+//! before the kernels run. In a capture it comes out of the graph's own pool, and stays with it. Inputs are given back when the
+//! call returns, too: those of PyTorch may go by the same rule; those of other libraries the caller keeps until the stream is
+//! done.
 //!
 //! **Contexts.** PyTorch and the rungs share each GPU's primary context. What was the thread's current one is so afterwards.
 
@@ -36,8 +38,17 @@ pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<B
     };
     torch.on_device(ordinal, || {
         let current = torch.current_stream(ordinal)?;
-        // DLPack and CUDA call the default stream 1, PyTorch 0.
-        let stream = call.stream.map_or(current, |stream| if stream == 1 { 0 } else { stream });
+        let stream = match call.stream {
+            None => current,
+            // DLPack and CUDA call the default stream 1, PyTorch 0.
+            Some(1) => 0,
+            // Memory of PyTorch's that one thread has freed would be another's, whose stream of that name runs beside it.
+            Some(2) => {
+                let wanted = "one that is the same in all threads, as those of torch.cuda.Stream are";
+                return Err(refuse("stream", "2, the default stream of each thread", wanted));
+            }
+            Some(stream) => stream,
+        };
         let place = Place::of_cuda(ordinal);
         let take = |name, object: &Bound<'py, PyAny>| {
             let ordered = stream == current && torch.owns(object)?;
@@ -137,9 +148,10 @@ fn launch(rung: &CudaRung, plan: &Plan, tensors: &cuda_fa2::Tensors, stream: u64
     keeping_context(|| {
         // SAFETY: it is PyTorch's current stream, or what the caller says is a stream, for the length of this call.
         let stream = unsafe { rung.device().foreign_stream(stream) }?;
-        // SAFETY: the plan is that of these tensors' lengths and options. Inputs are alive, by DLPack, until this call returns,
-        // and then for as long as the stream needs them, by the rules of PyTorch; results and scratch by the module's. Nobody
-        // writes to the inputs, and `out` shares nothing with them: the caller's part of the contract.
+        // SAFETY: the plan is that of these tensors' lengths and options. Inputs are alive, by DLPack, until this call returns;
+        // then PyTorch's, with results and scratch, by its rules for as long as the stream needs them. Those of other libraries,
+        // whose memory may be anyone's once it is freed, the caller keeps until the stream is done. Nobody writes to the inputs
+        // before the kernels have read them, and `out` shares nothing with them: that too is the caller's part of the contract.
         unsafe { rung.launch(plan, tensors, &stream) }
     })
 }

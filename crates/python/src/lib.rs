@@ -35,15 +35,21 @@ mod module {
     use super::{attention, rungs};
 }
 
-/// The names of the rungs for arrays on that device, "cpu" or "cuda", from the lowest up.
+/// The names of the rungs for arrays on that device, "cpu" or "cuda", from the lowest up. On "cuda" they are those that need
+/// nothing on the GPU but the arrays: triton-fa2 reads a table of the sequences' lengths there, and is not among them.
 #[pyfunction]
 #[pyo3(signature = (device="cpu"))]
 fn rungs(device: &str) -> PyResult<Vec<&'static str>> {
     match device {
         "cpu" => Ok(RUNGS.iter().map(|rung| rung.name).collect()),
-        "cuda" => Ok(DEVICE_RUNGS.iter().map(|rung| rung.name).collect()),
+        "cuda" => Ok(on_cuda().collect()),
         other => Err(refuse("device", format!("{other:?}"), "cpu or cuda")),
     }
+}
+
+/// The names of the rungs for a GPU. Those that want a table of sequences are left out: a call copies nothing there.
+fn on_cuda() -> impl Iterator<Item = &'static str> {
+    DEVICE_RUNGS.iter().filter(|rung| !rung.wants_table()).map(|rung| rung.name)
 }
 
 /// softmax(scale q k^T + ...) v, computed by one rung.
@@ -68,10 +74,13 @@ fn rungs(device: &str) -> PyResult<Vec<&'static str>> {
 /// out: on a GPU, a PyTorch tensor for o, with any strides, which shares no memory with the inputs.
 /// stream: on a GPU, the cuda_stream of the torch.cuda.Stream to work on, which is then what it would be within
 ///     torch.cuda.stream(...), but that it waits for the work that was put into the current stream before; None is the
-///     current stream. A number that is no stream's is not noticed, and may end the process.
+///     current stream, 0 or 1 the default one; 2, CUDA's name for a default stream of each thread, is refused. A number that
+///     is no stream's is not noticed, and may end the process.
 ///
 /// On a GPU nothing is copied and nothing waited for: the call puts kernels into the stream and returns. It can be captured
-/// in a CUDA graph, once a call like it has been made before, which loads the kernels.
+/// in a CUDA graph, once a call like it has been made before, which loads the kernels. The call gives its inputs back when it
+/// returns, before the kernels have read them. PyTorch keeps order for its tensors; those of other libraries (JAX, CuPy) must
+/// live, and nobody may write to them, until the stream is done.
 ///
 /// Returns o, [batch, heads, q_len, d_v], of q's type and by the from_dlpack of q's library; on a GPU by torch.empty, or out.
 /// A row that sees no key is 0, and its lse -inf. Raises TypeError for an argument that is no array, ValueError for one that
@@ -169,8 +178,7 @@ impl<'py> Call<'_, 'py> {
         registry::device_rung(name).ok_or_else(|| {
             let on_cpu = name == ORACLE || registry::rung(name).is_some();
             let found = if on_cpu { elsewhere(name, "on the CPU") } else { format!("{name:?}") };
-            let names: Vec<_> = DEVICE_RUNGS.iter().map(|rung| rung.name).collect();
-            refuse("rung", found, format!("one of {}", names.join(", ")))
+            refuse("rung", found, format!("one of {}", on_cuda().collect::<Vec<_>>().join(", ")))
         })
     }
 

@@ -55,7 +55,11 @@ impl<'py> Torch<'py> {
 
     /// Does `work` while a stream is the current one.
     pub(crate) fn on_stream<T>(&self, stream: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-        let stream = self.cuda.call_method1("ExternalStream", (stream, &self.device))?;
+        let stream = match stream {
+            // ExternalStream takes 0 for no handle, and makes a stream of its own.
+            0 => self.cuda.call_method1("default_stream", (&self.device,))?,
+            _ => self.cuda.call_method1("ExternalStream", (stream, &self.device))?,
+        };
         within(&self.cuda.call_method1("stream", (stream,))?, work)
     }
 

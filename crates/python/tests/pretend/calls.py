@@ -68,13 +68,16 @@ assert launch(told)[2][4][0] == lse.address and lse.shape == (2, 6, 37) and word
 # Another stream waits for the current one, and memory is its own; the default stream has two names.
 _, told, words = attention(q, k, v, stream=0xDEF0)
 assert launch(told)[1] == "0xdef0" and words[:3] == [0xDEF0] * 3 and [word[-1] for word in words[3:]] == [0xDEF0] * 2
-_, told, words = attention(q, k, v, stream=0)
-assert launch(told)[1] == "(nil)" and words[:3] == [1, 1, 1] and words[3][-1] == 0
+for name in (0, 1):
+    _, told, words = attention(q, k, v, stream=name)
+    assert launch(told)[1] == "(nil)" and words[:3] == [1, 1, 1], words
+    assert [word[-1] for word in words[3:]] == [0, 0], words
 torch.cuda.stream_now = 0
 for options in ({}, dict(stream=0), dict(stream=1)):
     _, told, words = attention(q, k, v, **options)
     assert launch(told)[1] == "(nil)" and words[:3] == [-1, -1, -1]
 torch.cuda.stream_now = 0xABC0
+refused("stream: found 2, the default stream of each thread, wanted one that", q, k, v, stream=2)
 
 # Another device is current, and stays so; one that comes later has kernels of its own.
 torch.cuda.device_now = 1
@@ -106,6 +109,12 @@ for out, words in [
 for shape in [(2, 6, 0, 24), (0, 6, 37, 24)]:
     keys = [Tensor(shape[0], 2, 53, d) for d in (24, 40)]
     assert attention(Tensor(*shape), *keys)[1] == []
+
+# Whose kernels always read a table of sequences would need it copied to the GPU.
+halves = problem(dtype=torch.float16)
+words = 'rung: found "triton-fa2", which wants a table of sequences, wanted one that does not'
+refused(words, *halves, rung="triton-fa2")
+refused("wanted one of cuda-naive, cuda-fa1, cuda-fa2-simt, cuda-fa2", q, k, v, rung="no such rung")
 
 refused("k: found a tensor on CUDA device 1, wanted one on CUDA device 0", q, there[1], v)
 refused("sinks: found stride 2, wanted 1", q, k, v, sinks=Tensor(6, strides=(2,)))

@@ -1,6 +1,7 @@
 """As much of PyTorch as a call asks for, with tensors on GPUs that are not there. It writes down what it is asked."""
 
 import ctypes
+import itertools
 import math
 import sys
 from contextlib import contextmanager
@@ -86,11 +87,17 @@ class Stream:
         self.cuda_stream = handle
 
 
+# Streams that PyTorch makes itself.
+_pool = itertools.count(0x9000, 0x10)
+
+
 class cuda:
     device_now, stream_now = 0, 0xABC0
     current_stream = staticmethod(lambda device: Stream(cuda.stream_now))
     current_device = staticmethod(lambda: cuda.device_now)
-    ExternalStream = staticmethod(lambda handle, device: Stream(handle))
+    default_stream = staticmethod(lambda device: Stream(0))
+    # PyTorch takes 0 for no handle, and makes a new stream.
+    ExternalStream = staticmethod(lambda handle, device: Stream(handle or next(_pool)))
     device = staticmethod(lambda device: _changed("device_now", device))
     stream = staticmethod(lambda stream: _changed("stream_now", stream.cuda_stream))
 
