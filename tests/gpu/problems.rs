@@ -1,10 +1,11 @@
-//! Drawn problems: each rung against the oracle and against the same algorithm on the CPU.
+//! Drawn problems: each rung against the oracle and against the same algorithm on the CPU; those on tensor cores also against the
+//! one on CUDA cores.
 
 use attention::{Attention, AttentionError, DType, Mask, Options, Problem, Tensor, oracle};
 use cuda_fa2::CudaRung;
 use device::{Device, DeviceError};
 use half::bf16;
-use ladder::registry::{DEVICE_RUNGS, DeviceRung, Settings, Takes, rung};
+use ladder::registry::{DEVICE_RUNGS, DeviceRung, Settings, Takes, device_rung, rung};
 use libtest_mimic::Failed;
 use ndarray::Array4;
 use proptest::prelude::*;
@@ -54,7 +55,10 @@ pub(crate) fn all_forms(device: &Device) -> Result<Forms, DeviceError> {
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(CASES.on(device));
+    let simt = device_rung("cuda-fa2-simt").ok_or("no such rung")?;
+    let on_cuda_cores = simt.build(device)?;
     for (entry, attention) in all_forms(device)? {
+        let on_tensor_cores = !entry.takes.dtypes.contains(&DType::F32);
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
@@ -68,6 +72,11 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
                 prop_assert!(verdict.passes(), "against the oracle: {verdict}");
                 let verdict = judge_against(&problem, &truth, &found, &below, weights);
                 prop_assert!(verdict.passes(), "against {}: {verdict}", entry.on_cpu);
+                if on_tensor_cores && simt.takes.problem(&problem) {
+                    let other = forward_on_canaries(&on_cuda_cores, &problem)?;
+                    let verdict = judge_against(&problem, &truth, &found, &other, weights);
+                    prop_assert!(verdict.passes(), "against {}: {verdict}", simt.name);
+                }
                 Ok(())
             })
             .map_err(|error| format!("{}: {error}", entry.name))?;
