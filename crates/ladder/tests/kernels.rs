@@ -73,11 +73,11 @@ fn nothing_is_written_beside_other_sources() {
     assert!(stderr.contains("05_fa1.cu: found another text than in this program"), "{stderr}");
 }
 
-/// With the compiler that is here, if one is: every kernel compiles without spills, and the prebuilt PTX is what its sources
-/// compile to. Where it is said which compiler, it must be there.
+/// With the compiler that is here, if one is: every kernel compiles without spills (for one architecture, and in CI for all),
+/// and the prebuilt PTX is what its sources compile to. Where it is said which compiler, it must be there.
 #[test]
 fn kernels_are_checked() {
-    let output = ladder(&["kernels", "--check", "--json"], &[]);
+    let output = ladder(&["kernels", "--check", "--arch", "sm_90", "--json"], &[]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["failures"], Value::Array(Vec::new()));
