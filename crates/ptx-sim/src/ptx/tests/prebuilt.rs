@@ -53,7 +53,7 @@ fn fa1_has_its_variables_and_parameters() {
 
     let [fa1, wide_dot] = &module.functions[..] else { panic!("{} functions", module.functions.len()) };
     assert_eq!((fa1.name.as_str(), fa1.entry, fa1.max_threads), ("fa1", true, Some(512)));
-    assert_eq!(fa1.params.iter().map(|p| (p.bytes, p.align)).collect::<Vec<_>>(), [(336, 8), (8, 4), (32, 8)]);
+    assert_eq!(fa1.params.iter().map(|p| (p.bytes, p.align)).collect::<Vec<_>>(), [(344, 8), (8, 4), (32, 8)]);
     assert_eq!((wide_dot.name.as_str(), wide_dot.entry), ("_Z8wide_dotIfEdPKT_xS2_xi", false));
     assert_eq!(wide_dot.returns.iter().map(|r| (r.name.as_str(), r.bytes)).collect::<Vec<_>>(), [("func_retval0", 8)]);
     assert_eq!(wide_dot.params.iter().map(|p| p.bytes).collect::<Vec<_>>(), [8, 8, 8, 8, 4]);
