@@ -14,6 +14,7 @@ mod schedule;
 mod signals;
 mod warp;
 
+use crate::clock::Proxied;
 use crate::counters::Counters;
 use crate::fault::{Fault, FaultKind};
 use crate::lanes::Mask;
@@ -50,7 +51,7 @@ pub(crate) fn run(
     schedule: Schedule,
 ) -> Result<Counters, Box<Fault>> {
     let taken = vec![[0; 2]; program.steps.len()];
-    let (races, signals) = (Races::new(), Signals::default());
+    let (races, signals) = (Races::new(Proxied::Global), Signals::default());
     let (counters, steps_left) = (Counters::default(), schedule.steps);
     let mut grid = Grid { program, shape, params, memory, races, signals, counters, taken, steps_left };
     let [x, y, z] = shape.grid.map(u64::from);

@@ -9,6 +9,8 @@ pub enum FaultKind {
     Race,
     /// An access to where an asynchronous copy is under way, or a write to where one reads.
     InFlight,
+    /// An access by the generic proxy and then one by the async proxy, with no proxy fence between them.
+    ProxyFence,
     /// An access to no memory of the kernel's.
     OutOfBounds,
     /// An address that is no multiple of the size of the access.
@@ -19,6 +21,8 @@ pub enum FaultKind {
     Divergence,
     /// A barrier used against its rules.
     Barrier,
+    /// An `mbarrier` used against its rules.
+    Mbarrier,
     /// All that is left waits for something that cannot come.
     Deadlock,
     /// The kernel gave up by itself.
@@ -90,11 +94,13 @@ impl fmt::Display for FaultKind {
         f.write_str(match self {
             FaultKind::Race => "race",
             FaultKind::InFlight => "copy in flight",
+            FaultKind::ProxyFence => "missing proxy fence",
             FaultKind::OutOfBounds => "out of bounds",
             FaultKind::Misaligned => "misaligned address",
             FaultKind::Uninitialised => "uninitialised memory",
             FaultKind::Divergence => "divergence",
             FaultKind::Barrier => "barrier",
+            FaultKind::Mbarrier => "mbarrier",
             FaultKind::Deadlock => "deadlock",
             FaultKind::Trap => "trap",
             FaultKind::StepLimit => "step limit",

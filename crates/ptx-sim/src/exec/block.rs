@@ -6,7 +6,7 @@ use super::schedule::Draw;
 use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
 use super::{Grid, Trouble};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 use crate::fault::{Fault, FaultKind, Site, SourceLine};
 use crate::lanes::{ALL, LANES, Mask, lanes};
 use crate::memory::Bytes;
@@ -46,7 +46,7 @@ impl<'g, 'a> Block<'g, 'a> {
             draw,
             warps: (0..threads.div_ceil(LANES)).map(|warp| Warp::new(program, shape, at, warp)).collect(),
             shared: Bytes::new((program.shared_bytes + shape.shared_bytes) as usize),
-            shared_races: Races::new(),
+            shared_races: Races::new(Proxied::Shared),
             local: Bytes::new(threads * program.local_bytes as usize),
             clocks: Clocks::new(threads),
             barriers: Barriers::default(),

@@ -1,7 +1,7 @@
 //! Random programs of a few threads on a few words. Each access is compared with all before it.
 
 use super::super::{By, Conflict, Kind, Races};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 use crate::lanes::LANES;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -65,7 +65,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        Self { races: Races::new(), clocks: vec![Clocks::new(34); BLOCKS] }
+        Self { races: Races::new(Proxied::Shared), clocks: vec![Clocks::new(34); BLOCKS] }
     }
 
     fn call(&mut self, call: &Call) -> Result<(), Conflict> {
