@@ -22,13 +22,15 @@
 //!
 //! A bulk copy that completes on an `mbarrier` is ordered before those who observe the phase, and before nobody else,
 //! neither the thread that issued it. So each `mbarrier` is a thread of its own here, a *ticket*, behind the block's: what
-//! copies do in one of its phases belongs to one epoch of it, and a thread that waits for the phase learns that epoch.
+//! copies do in one of its phases belongs to one epoch of it, and a thread that waits for the phase learns that epoch. So does
+//! each warpgroup have one, for what its `wgmma` read: a group that it commits is an epoch, and its threads learn it at the wait.
 
 #[cfg(test)]
 mod tests;
 
 use crate::lanes::LANES;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A memory that both proxies reach.
@@ -42,6 +44,9 @@ impl Proxied {
     const BOTH: [Self; 2] = [Self::Shared, Self::Global];
 }
 
+/// Stands for threads that act as one ([`Clocks::meet`]).
+pub(crate) const TOGETHER: usize = usize::MAX;
+
 /// The clocks of a block's threads. Threads are counted through the block: lane `t % 32` of warp `t / 32`.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
@@ -51,6 +56,8 @@ pub(crate) struct Clocks {
     known: Vec<Arc<[u32]>>,
     /// By thread, for each memory: what is fenced for the async proxy. Empty until there is a fence.
     fenced: [Vec<Option<Arc<[u32]>>>; 2],
+    /// What all threads know and have fenced that act as one.
+    together: Clock,
     /// What is known of other blocks.
     abroad: HashMap<u32, Clock>,
 }
@@ -66,6 +73,7 @@ pub(crate) struct Clock {
 
 impl Clocks {
     /// Threads that know nothing of each other.
+    #[cfg(test)]
     pub(crate) fn new(threads: usize) -> Self {
         Self::with_tickets(threads, 0)
     }
@@ -75,7 +83,13 @@ impl Clocks {
         let warps = threads.div_ceil(LANES);
         let nothing: Arc<[u32]> = vec![0; warps * LANES + tickets].into();
         let fenced = [Vec::new(), Vec::new()];
-        Self { epochs: vec![1; warps], known: vec![nothing; threads], fenced, abroad: HashMap::new() }
+        Self {
+            epochs: vec![1; warps],
+            known: vec![nothing; threads],
+            fenced,
+            together: Clock::default(),
+            abroad: HashMap::new(),
+        }
     }
 
     /// The warp and the lane under which a ticket's accesses are remembered.
@@ -97,7 +111,11 @@ impl Clocks {
     /// The lowest of some lanes of a warp which a thread does not know up to an epoch.
     #[inline]
     pub(crate) fn unknown(&self, thread: usize, warp: usize, lanes: u32, epoch: u32) -> Option<usize> {
-        let known = &self.known[thread][warp * LANES..(warp + 1) * LANES];
+        // Threads that have met nobody know nothing.
+        let Some(known) = self.known.get(thread).or(self.together.known.as_ref()) else {
+            return Some(lanes.trailing_zeros() as usize);
+        };
+        let known = &known[warp * LANES..(warp + 1) * LANES];
         let mut lanes = lanes;
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as usize;
@@ -119,7 +137,11 @@ impl Clocks {
         lanes: u32,
         epoch: u32,
     ) -> Option<usize> {
-        let fenced = self.fenced[memory as usize].get(thread).and_then(Option::as_ref);
+        let fenced = self.fenced[memory as usize].get(thread).unwrap_or_else(|| match thread {
+            TOGETHER => &self.together.fenced[memory as usize],
+            _ => &None,
+        });
+        let fenced = fenced.as_ref();
         let fenced = |lane: usize| fenced.is_some_and(|fenced| fenced[warp * LANES + lane] >= epoch);
         (0..LANES).find(|lane| lanes >> lane & 1 != 0 && !fenced(*lane))
     }
@@ -188,6 +210,33 @@ impl Clocks {
         }
     }
 
+    /// These threads act as one, [`TOGETHER`]: it knows and has fenced what each of them does.
+    pub(crate) fn meet(&mut self, threads: Range<usize>) {
+        let known = all_of(self.known[threads.clone()].iter().map(Some));
+        let fenced = [0, 1].map(|memory| {
+            let fenced: &[_] = &self.fenced[memory];
+            all_of(threads.clone().map(|thread| fenced.get(thread).and_then(Option::as_ref)))
+        });
+        self.together = Clock { known, fenced };
+    }
+
+    /// These threads know what a ticket did up to an epoch. Those who knew the same still share it.
+    pub(crate) fn learn_ticket(&mut self, threads: Range<usize>, number: usize, epoch: u32) {
+        let place = self.epochs.len() * LANES + number;
+        let mut last: Option<[Arc<[u32]>; 2]> = None;
+        for known in &mut self.known[threads] {
+            if known[place] >= epoch {
+                continue;
+            }
+            let before = Arc::clone(known);
+            match &last {
+                Some([from, to]) if Arc::ptr_eq(from, known) => *known = Arc::clone(to),
+                _ => Arc::make_mut(known)[place] = epoch,
+            }
+            last = Some([before, Arc::clone(known)]);
+        }
+    }
+
     /// What a thread knows and did goes into a clock, for those who will acquire it.
     pub(crate) fn release(&mut self, thread: usize, into: &mut Clock) {
         let known = &self.known[thread];
@@ -232,6 +281,22 @@ impl Clock {
             join_shared(&mut self.fenced[memory as usize], &other.fenced[memory as usize]);
         }
     }
+}
+
+/// What is in all of them; nothing where one has nothing.
+fn all_of<'a>(mut clocks: impl Iterator<Item = Option<&'a Arc<[u32]>>>) -> Option<Arc<[u32]>> {
+    let mut all = Arc::clone(clocks.next()??);
+    let mut last = Arc::clone(&all);
+    for clock in clocks {
+        let clock = clock?;
+        if !Arc::ptr_eq(clock, &last) {
+            for (all, other) in Arc::make_mut(&mut all).iter_mut().zip(clock.iter()) {
+                *all = (*all).min(*other);
+            }
+            last = Arc::clone(clock);
+        }
+    }
+    Some(all)
 }
 
 /// As [`join`], where either may know nothing. Those who know the same share it.

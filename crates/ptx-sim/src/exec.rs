@@ -10,9 +10,11 @@ mod barriers;
 mod block;
 mod copies;
 mod matrix;
+mod products;
 mod schedule;
 mod signals;
 mod warp;
+mod warpgroup;
 
 use crate::clock::Proxied;
 use crate::counters::Counters;
@@ -108,5 +110,9 @@ impl Trouble {
 
     fn lane(self, lane: usize) -> Self {
         Trouble { lane: Some(lane), ..self }
+    }
+
+    fn with(self, earlier: crate::races::Conflict) -> Self {
+        Trouble { earlier: Some(earlier), ..self }
     }
 }

@@ -11,6 +11,14 @@ pub enum FaultKind {
     InFlight,
     /// An access by the generic proxy and then one by the async proxy, with no proxy fence between them.
     ProxyFence,
+    /// A write to an operand in shared memory of a `wgmma` that was not waited for.
+    Operand,
+    /// An access to a register of a `wgmma` that was not waited for.
+    Registers,
+    /// No `wgmma.fence` between an access to a register and a `wgmma` that has it.
+    WgmmaFence,
+    /// A matrix descriptor that has what it may not have.
+    Descriptor,
     /// An access to no memory of the kernel's.
     OutOfBounds,
     /// An address that is no multiple of the size of the access.
@@ -95,6 +103,10 @@ impl fmt::Display for FaultKind {
             FaultKind::Race => "race",
             FaultKind::InFlight => "copy in flight",
             FaultKind::ProxyFence => "missing proxy fence",
+            FaultKind::Operand => "operand in use",
+            FaultKind::Registers => "registers in use",
+            FaultKind::WgmmaFence => "missing wgmma.fence",
+            FaultKind::Descriptor => "matrix descriptor",
             FaultKind::OutOfBounds => "out of bounds",
             FaultKind::Misaligned => "misaligned address",
             FaultKind::Uninitialised => "uninitialised memory",

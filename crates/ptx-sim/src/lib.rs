@@ -83,6 +83,7 @@ mod error;
 mod exec;
 mod fault;
 mod float;
+mod fragments;
 mod lanes;
 mod launch;
 mod lower;
@@ -90,6 +91,7 @@ mod memory;
 mod program;
 mod ptx;
 mod races;
+mod wgmma;
 
 pub use counters::{Counters, Flops, Global, Shared};
 pub use error::PtxError;

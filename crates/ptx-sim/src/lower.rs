@@ -17,14 +17,15 @@ mod moves;
 mod operands;
 mod scope;
 mod warp;
+mod wgmma;
 
 pub(crate) use layout::OWN_PARAMS;
 pub(crate) use memory::WIDEST_ACCESS;
 pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 use crate::PtxError;
-use crate::lanes::{ALL, Condition, Mask, Registers, Source};
-use crate::program::{Action, Program, Step, Unit, Work};
+use crate::lanes::{ALL, Condition, Mask, Registers, Source, Target};
+use crate::program::{Action, Program, Step, Touch, Touches, Unit, Work};
 use crate::ptx::{self, Function, Instruction, Item};
 use layout::Layout;
 use modifiers::Modifiers;
@@ -53,6 +54,7 @@ pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses)
         scopes: Scopes::new(module, globals, &layout),
         layout,
         steps: Vec::new(),
+        touched: Vec::new(),
         branches: Vec::new(),
         mnemonics: HashMap::new(),
         calls: Vec::new(),
@@ -67,6 +69,8 @@ struct Lowering<'a> {
     scopes: Scopes<'a>,
     layout: Layout,
     steps: Vec<Step>,
+    /// What each of them does to narrow registers.
+    touched: Vec<(u32, Touch)>,
     /// Steps that branch, and the labels that they go to.
     branches: Vec<(usize, scope::Label)>,
     mnemonics: HashMap<String, u32>,
@@ -132,6 +136,7 @@ impl<'a> Lowering<'a> {
         let counts = self.scopes.counts();
         Ok(Program {
             name: entry.name.clone(),
+            touches: Touches::new(&self.steps, &self.touched),
             steps: self.steps,
             mnemonics,
             narrow: counts.narrow,
@@ -217,6 +222,7 @@ impl<'a> Lowering<'a> {
             }
             "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" => self.exchange(i, m),
             "mma" => self.mma(i, m),
+            "wgmma" => self.wgmma(i, m),
             "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {
                 self.control(i, m)
             }
@@ -242,6 +248,13 @@ impl<'a> Lowering<'a> {
         let Lowered { action, members, whole_warp, work } = lowered;
         self.steps.push(Step { guard, members, whole_warp, action, mnemonic, work, line: self.line, loc });
         Ok(())
+    }
+
+    /// The instruction at hand reads or writes a register.
+    fn touch(&mut self, register: Target, writes: bool) {
+        if let Target::Narrow(slot) = register {
+            self.touched.push((self.steps.len() as u32, Touch { slot, writes }));
+        }
     }
 
     fn error(&self, what: impl Into<String>) -> PtxError {

@@ -1,5 +1,10 @@
 //! A kernel made ready to run: every name resolved, calls expanded in place, a step for each instruction.
 
+mod wgmma;
+
+pub(crate) use wgmma::{Left, Operand, Product, ScaleD, Touch, Touches, Warpgroup, narrow};
+
+use crate::clock::Proxied;
 use crate::lanes::{Condition, LANES, Mask, Registers, Source, Target};
 use crate::ptx::{Loc, Space};
 use std::fmt;
@@ -26,6 +31,8 @@ pub(crate) struct Program {
     pub(crate) max_threads: Option<u32>,
     /// Names of source files by their numbers.
     pub(crate) files: Vec<(u32, String)>,
+    /// What other instructions do to registers of `wgmma`.
+    pub(crate) touches: Touches,
 }
 
 impl Program {
@@ -96,6 +103,9 @@ pub(crate) enum Action {
     WaitCopies(Option<u32>),
     LoadMatrix(Matrix),
     StoreMatrix(Matrix),
+    Warpgroup(Warpgroup),
+    /// `fence.proxy.async`, of these memories.
+    FenceProxy(&'static [Proxied]),
     /// A clock: instructions of the block so far.
     Clock(Target),
 }

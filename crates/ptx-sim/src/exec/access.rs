@@ -211,6 +211,7 @@ impl Trouble {
             Kind::CopyTo | Kind::CopyFrom | Kind::AsyncTo | Kind::AsyncFrom | Kind::PhaseRead | Kind::PhaseWrite => {
                 (FaultKind::InFlight, "is in use by a copy that was not waited for")
             }
+            Kind::Operand => (FaultKind::Operand, "is read by a wgmma, and nothing orders the end of that before this"),
             Kind::Object => (FaultKind::Mbarrier, "is of an mbarrier object"),
             _ => (FaultKind::Race, "is accessed twice, and nothing orders the two"),
         };

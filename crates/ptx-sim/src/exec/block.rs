@@ -5,13 +5,14 @@ use super::copies::InFlight;
 use super::schedule::Draw;
 use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
+use super::warpgroup::{self, WARPS};
 use super::{Grid, Trouble};
 use crate::clock::{Clocks, Proxied};
 use crate::fault::{Fault, FaultKind, Site, SourceLine};
 use crate::lanes::{ALL, LANES, Mask, lanes};
 use crate::memory::Bytes;
 use crate::program::{Action, Step};
-use crate::races::{By, Races};
+use crate::races::{By, Kind, Races};
 
 /// After each turn copies land, one for each time that one chance in so many comes up in a row.
 const LANDS: u32 = 2;
@@ -32,6 +33,8 @@ pub(super) struct Block<'g, 'a> {
     pub(super) signals: Signals,
     pub(super) fences: Fences,
     pub(super) copies: Vec<InFlight>,
+    /// Of the whole ones; none where the program has no `wgmma`.
+    pub(super) warpgroups: Vec<warpgroup::Group>,
     /// Instructions so far.
     pub(super) time: u64,
 }
@@ -40,6 +43,7 @@ impl<'g, 'a> Block<'g, 'a> {
     pub(super) fn new(grid: &'g mut Grid<'a>, at: [u32; 3], number: u64, draw: Draw) -> Self {
         let (program, shape) = (grid.program, grid.shape);
         let threads = shape.block.iter().product::<u32>() as usize;
+        let warpgroups = if program.touches.is_empty() { 0 } else { threads.div_ceil(LANES) / WARPS };
         Block {
             at,
             number: number as u32,
@@ -48,11 +52,13 @@ impl<'g, 'a> Block<'g, 'a> {
             shared: Bytes::new((program.shared_bytes + shape.shared_bytes) as usize),
             shared_races: Races::new(Proxied::Shared),
             local: Bytes::new(threads * program.local_bytes as usize),
-            clocks: Clocks::new(threads),
+            // Each warpgroup has a ticket.
+            clocks: Clocks::with_tickets(threads, warpgroups.next_multiple_of(LANES)),
             barriers: Barriers::default(),
             signals: Signals::default(),
             fences: Fences::default(),
             copies: Vec::new(),
+            warpgroups: (0..warpgroups).map(|_| warpgroup::Group::new(program.narrow)).collect(),
             time: 0,
             grid,
         }
@@ -83,6 +89,11 @@ impl<'g, 'a> Block<'g, 'a> {
             }
             while !self.copies.is_empty() && self.draw.once_in(LANDS) {
                 self.land_one();
+            }
+            for number in 0..self.warpgroups.len() {
+                while !self.warpgroups[number].products.is_empty() && self.draw.once_in(LANDS) {
+                    self.compute_product(number);
+                }
             }
         }
         if self.warps.iter().any(|warp| warp.live != 0) { Err(self.stuck()) } else { Ok(()) }
@@ -131,6 +142,9 @@ impl<'g, 'a> Block<'g, 'a> {
             return self.barrier(warp, place, barrier, active);
         }
         self.grid.count_step(here, met);
+        if met != 0 {
+            self.touch(warp, here, self.grid.program.touches.of(here))?;
+        }
         // Those whose guard says no go on.
         let rest = group.lanes & !active;
         match &step.action {
@@ -146,6 +160,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 self.complete_barriers();
                 return Ok(());
             }
+            Action::Warpgroup(action) => return self.warpgroup(warp, place, action),
             Action::Compute(compute) => compute(&mut self.warps[warp].registers, met),
             action => self.act(warp, action, here, met)?,
         }
@@ -167,6 +182,9 @@ impl<'g, 'a> Block<'g, 'a> {
         match action {
             Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
             Action::Fence => lanes(active).for_each(|lane| self.fence(warp * LANES + lane)),
+            Action::FenceProxy(memories) => {
+                lanes(active).for_each(|lane| self.clocks.fence_proxy(warp * LANES + lane, memories));
+            }
             Action::Load(load) => self.load(warp, load, active, by)?,
             Action::Store(store) => self.store(warp, store, active, by)?,
             Action::Atomic(atomic) => self.atomic(warp, atomic, active, by)?,
@@ -181,7 +199,7 @@ impl<'g, 'a> Block<'g, 'a> {
             }
             Action::Trap => return Err(Trouble::new(FaultKind::Trap, "the kernel stopped itself")),
             Action::Nothing => {}
-            Action::Compute(_) | Action::Branch { .. } | Action::Exit | Action::Barrier(_) => {}
+            Action::Compute(_) | Action::Branch { .. } | Action::Exit | Action::Barrier(_) | Action::Warpgroup(_) => {}
         }
         Ok(())
     }
@@ -232,7 +250,12 @@ impl<'g, 'a> Block<'g, 'a> {
             let [x, y, _] = self.grid.shape.grid.map(u64::from);
             let number = u64::from(earlier.block);
             let block = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);
-            let site = self.site(block, earlier.warp.into(), earlier.pc, Some(earlier.lane.into()));
+            // Of what a warpgroup does together, its first warp stands for all.
+            let (warp, lane) = match earlier.kind {
+                Kind::Operand if self.clocks.is_ticket(earlier.warp) => (WARPS as u32 * u32::from(earlier.lane), None),
+                _ => (earlier.warp.into(), Some(earlier.lane.into()).filter(|lane| *lane < LANES as u32)),
+            };
+            let site = self.site(block, warp, earlier.pc, lane);
             (format!("with the {}", earlier.kind.noun()), site)
         });
         let at = Some(self.site(self.at, warp as u32, step, lane.map(|lane| lane as u32)));
@@ -265,14 +288,19 @@ impl<'g, 'a> Block<'g, 'a> {
                 let site = self.site(self.at, warp as u32, group.step, None);
                 let waits = match group.waits {
                     Waits::Barrier(id) => self.barriers.told(id, &self.warps),
+                    Waits::Warpgroup => "other warps of their warpgroup".into(),
                     _ => "other lanes of their warp".into(),
                 };
                 format!("lanes {:#010x} wait for {waits} at {site}", group.lanes)
             })
             .collect();
-        let apart = all.clone().find(|(_, group)| group.waits == Waits::Lanes);
+        let apart = |waits| all.clone().find(|(_, group)| group.waits == waits);
+        let apart = apart(Waits::Lanes).or_else(|| apart(Waits::Warpgroup));
         let (kind, what) = match apart {
-            Some(_) => (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come"),
+            Some((_, group)) if group.waits == Waits::Lanes => {
+                (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come")
+            }
+            Some(_) => (FaultKind::Divergence, "warps of a warpgroup wait for warps that do not come"),
             None => (FaultKind::Deadlock, "warps wait for warps that do not come"),
         };
         let at = apart.or_else(|| all.clone().next());

@@ -35,6 +35,8 @@ pub(super) enum Waits {
     Lanes,
     /// A barrier of the block, by its number.
     Barrier(u8),
+    /// The other warps of its warpgroup, at the same step.
+    Warpgroup,
 }
 
 impl Warp {

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     PhaseWrite,
     /// An `mbarrier` object is there: nothing else may be.
     Object,
+    /// A read of an operand by a `wgmma`: its thread is the ticket of a warpgroup.
+    Operand,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             Kind::AsyncRead => "read by the async proxy",
             Kind::AsyncWrite => "write by the async proxy",
             Kind::Object => "mbarrier object",
+            Kind::Operand => "wgmma",
         }
     }
 
@@ -52,7 +55,13 @@ impl Kind {
     fn reads(self) -> bool {
         matches!(
             self,
-            Self::Read | Self::AtomicRead | Self::CopyFrom | Self::AsyncRead | Self::AsyncFrom | Self::PhaseRead
+            Self::Read
+                | Self::AtomicRead
+                | Self::CopyFrom
+                | Self::AsyncRead
+                | Self::AsyncFrom
+                | Self::PhaseRead
+                | Self::Operand
         )
     }
 
@@ -72,7 +81,13 @@ impl Kind {
     fn is_async(self) -> bool {
         matches!(
             self,
-            Self::AsyncRead | Self::AsyncWrite | Self::AsyncTo | Self::AsyncFrom | Self::PhaseRead | Self::PhaseWrite
+            Self::AsyncRead
+                | Self::AsyncWrite
+                | Self::AsyncTo
+                | Self::AsyncFrom
+                | Self::PhaseRead
+                | Self::PhaseWrite
+                | Self::Operand
         )
     }
 

@@ -1,0 +1,5 @@
+//! `wgmma`: products against plain ones, whatever shape, type, source and layout; and what kernels do wrong with it.
+
+mod faults;
+mod harness;
+mod products;
