@@ -19,8 +19,9 @@ pub(crate) struct Kernel {
 pub(crate) const READY: &str = "fence.proxy.async;\nbar.sync 0;";
 
 impl Kernel {
-    /// `%r0` is the thread, `%d3` the address of the image's words from the thread's own on, `%d1` of what it stores. The first
-    /// `copied` words of the image go to shared memory, each thread's own ones, before `ready`.
+    /// `%r0` is the thread, `%r1` four times its number in its warpgroup, `%d3` the address of the image's words from that one
+    /// on, `%d1` of what it stores. The first `copied` words of the image go to shared memory, by the first warpgroup, before
+    /// `ready`.
     pub(crate) fn new(image: Vec<u32>, copied: usize, ready: &str, body: &str, stored: &[String]) -> Self {
         let threads = 128;
         let copies: String = (0..copied.div_ceil(128))
@@ -37,10 +38,12 @@ impl Kernel {
             ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry kernel(.param .u64 out, .param .u64 in)\n{{\n\
              .reg .pred %p<9>;\n.reg .b16 %h<9>;\n.reg .b32 %r<40>;\n.reg .b32 %c<64>;\n.reg .f32 %f<256>;\n\
              .reg .b64 %d<20>;\n.shared .align 1024 .b8 tile[{}];\n\
-             ld.param.u64 %d0, [out];\nld.param.u64 %d2, [in];\nmov.u32 %r0, %tid.x;\nmul.lo.s32 %r1, %r0, 4;\n\
+             ld.param.u64 %d0, [out];\nld.param.u64 %d2, [in];\nmov.u32 %r0, %tid.x;\nand.b32 %r1, %r0, 127;\nmul.lo.s32 %r1, %r1, 4;\n\
              cvt.u64.u32 %d1, %r1;\nadd.s64 %d3, %d2, %d1;\nadd.s64 %d1, %d0, %d1;\n\
-             {copies}{ready}\n{body}\n{stores}ret;\n}}\n",
-            (512 * copied.div_ceil(128)).max(1024)
+             shr.u32 %r3, %r0, 7;\nmul.wide.u32 %d2, %r3, {};\nadd.s64 %d1, %d1, %d2;\n\
+             setp.ne.u32 %p8, %r3, 0;\n@%p8 bra $L_copied;\n{copies}$L_copied:\n{ready}\n{body}\n{stores}ret;\n}}\n",
+            (512 * copied.div_ceil(128)).max(1024),
+            512 * stored.len()
         );
         Kernel { text, image, threads, stores: stored.len() as u32 }
     }
@@ -53,7 +56,7 @@ impl Kernel {
         line
     }
 
-    /// What each thread stores, by register and thread.
+    /// What each thread stores, by warpgroup, register and thread.
     pub(crate) fn run(&self, seed: u64) -> Result<(Vec<u32>, Counters), Box<Fault>> {
         let mut memory = Memory::new(1 << 22);
         let module = Module::load(&self.text, &mut memory).unwrap_or_else(|error| panic!("{error}\n{}", self.text));
