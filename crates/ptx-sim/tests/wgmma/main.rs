@@ -1,5 +1,6 @@
 //! `wgmma`: products against plain ones, whatever shape, type, source and layout; and what kernels do wrong with it.
 
+mod compiled;
 mod faults;
 mod harness;
 mod products;
