@@ -23,6 +23,10 @@ pub enum FaultKind {
     Barrier,
     /// An `mbarrier` used against its rules.
     Mbarrier,
+    /// A tensor map that is none, or a copy that does not fit it.
+    TensorMap,
+    /// Registers that change hands against the rules.
+    Registers,
     /// All that is left waits for something that cannot come.
     Deadlock,
     /// The kernel gave up by itself.
@@ -101,6 +105,8 @@ impl fmt::Display for FaultKind {
             FaultKind::Divergence => "divergence",
             FaultKind::Barrier => "barrier",
             FaultKind::Mbarrier => "mbarrier",
+            FaultKind::TensorMap => "tensor map",
+            FaultKind::Registers => "registers",
             FaultKind::Deadlock => "deadlock",
             FaultKind::Trap => "trap",
             FaultKind::StepLimit => "step limit",
