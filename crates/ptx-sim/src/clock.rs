@@ -72,14 +72,8 @@ pub(crate) struct Clock {
 }
 
 impl Clocks {
-    /// Threads that know nothing of each other.
-    #[cfg(test)]
-    pub(crate) fn new(threads: usize) -> Self {
-        Self::with_tickets(threads, 0)
-    }
-
     /// Threads that know nothing of each other, and tickets: a multiple of 32.
-    pub(crate) fn with_tickets(threads: usize, tickets: usize) -> Self {
+    pub(crate) fn new(threads: usize, tickets: usize) -> Self {
         let warps = threads.div_ceil(LANES);
         let nothing: Arc<[u32]> = vec![0; warps * LANES + tickets].into();
         let fenced = [Vec::new(), Vec::new()];

@@ -8,11 +8,15 @@
 mod access;
 mod barriers;
 mod block;
+mod bulk;
 mod copies;
 mod matrix;
+mod mbarrier;
 mod products;
+mod registers;
 mod schedule;
 mod signals;
+mod tensor;
 mod warp;
 mod warpgroup;
 
@@ -27,6 +31,7 @@ use crate::races::Races;
 use block::Block;
 use schedule::{Draw, order};
 use signals::Signals;
+use std::collections::HashMap;
 
 /// What all blocks of a launch share.
 struct Grid<'a> {
@@ -38,6 +43,8 @@ struct Grid<'a> {
     races: Races,
     /// By address of global memory.
     signals: Signals,
+    /// Who issued the copies that a ticket stands for: by block, the ticket's warp and lane, and step.
+    issuers: HashMap<(u32, u16, u8, u32), (u16, u8)>,
     counters: Counters,
     /// By step: how often a warp took it, and how many lanes took part.
     taken: Vec<[u64; 2]>,
@@ -54,8 +61,8 @@ pub(crate) fn run(
 ) -> Result<Counters, Box<Fault>> {
     let taken = vec![[0; 2]; program.steps.len()];
     let (races, signals) = (Races::new(Proxied::Global), Signals::default());
-    let (counters, steps_left) = (Counters::default(), schedule.steps);
-    let mut grid = Grid { program, shape, params, memory, races, signals, counters, taken, steps_left };
+    let (counters, steps_left, issuers) = (Counters::default(), schedule.steps, HashMap::new());
+    let mut grid = Grid { program, shape, params, memory, races, signals, issuers, counters, taken, steps_left };
     let [x, y, z] = shape.grid.map(u64::from);
     for number in order(x * y * z, schedule.seed) {
         let at = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);

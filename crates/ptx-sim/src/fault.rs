@@ -14,7 +14,7 @@ pub enum FaultKind {
     /// A write to an operand in shared memory of a `wgmma` that was not waited for.
     Operand,
     /// An access to a register of a `wgmma` that was not waited for.
-    Registers,
+    Fragment,
     /// No `wgmma.fence` between an access to a register and a `wgmma` that has it.
     WgmmaFence,
     /// A matrix descriptor that has what it may not have.
@@ -31,6 +31,10 @@ pub enum FaultKind {
     Barrier,
     /// An `mbarrier` used against its rules.
     Mbarrier,
+    /// A tensor map that is none, or a copy that does not fit it.
+    TensorMap,
+    /// Registers that change hands against the rules.
+    Registers,
     /// All that is left waits for something that cannot come.
     Deadlock,
     /// The kernel gave up by itself.
@@ -104,7 +108,7 @@ impl fmt::Display for FaultKind {
             FaultKind::InFlight => "copy in flight",
             FaultKind::ProxyFence => "missing proxy fence",
             FaultKind::Operand => "operand in use",
-            FaultKind::Registers => "registers in use",
+            FaultKind::Fragment => "fragment in use",
             FaultKind::WgmmaFence => "missing wgmma.fence",
             FaultKind::Descriptor => "matrix descriptor",
             FaultKind::OutOfBounds => "out of bounds",
@@ -113,6 +117,8 @@ impl fmt::Display for FaultKind {
             FaultKind::Divergence => "divergence",
             FaultKind::Barrier => "barrier",
             FaultKind::Mbarrier => "mbarrier",
+            FaultKind::TensorMap => "tensor map",
+            FaultKind::Registers => "registers",
             FaultKind::Deadlock => "deadlock",
             FaultKind::Trap => "trap",
             FaultKind::StepLimit => "step limit",

@@ -91,6 +91,7 @@ mod memory;
 mod program;
 mod ptx;
 mod races;
+mod tensor_map;
 mod wgmma;
 
 pub use counters::{Counters, Flops, Global, Shared};
@@ -98,3 +99,4 @@ pub use error::PtxError;
 pub use fault::{Fault, FaultKind, Site, SourceLine};
 pub use launch::{Kernel, LaunchError, Module, Schedule, Shape};
 pub use memory::{Memory, MemoryError};
+pub use tensor_map::{Element, Interleave, OutOfBoundsFill, Swizzle, TensorMap, TensorMapError};

@@ -4,6 +4,7 @@
 //! An opcode, a modifier or an operand that is not known is an error with the line: nothing is ignored that could matter.
 
 mod bits;
+mod bulk;
 mod control;
 mod convert;
 mod float;
@@ -11,6 +12,7 @@ mod half;
 mod integer;
 mod layout;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod modifiers;
 mod moves;
@@ -20,6 +22,7 @@ mod warp;
 mod wgmma;
 
 pub(crate) use layout::OWN_PARAMS;
+pub(crate) use mbarrier::PENDING_BITS;
 pub(crate) use memory::WIDEST_ACCESS;
 pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
@@ -134,6 +137,7 @@ impl<'a> Lowering<'a> {
             mnemonics[place as usize] = name;
         }
         let counts = self.scopes.counts();
+        let has_mbarriers = self.steps.iter().any(|step| matches!(step.action, Action::Mbarrier(_)));
         Ok(Program {
             name: entry.name.clone(),
             touches: Touches::new(&self.steps, &self.touched),
@@ -148,6 +152,8 @@ impl<'a> Lowering<'a> {
             shared_bytes: self.layout.shared_bytes(),
             local_bytes: self.layout.local_bytes(),
             max_threads: entry.max_threads,
+            max_registers: entry.max_registers,
+            has_mbarriers,
             files: self.module.files.clone(),
         })
     }
@@ -220,9 +226,12 @@ impl<'a> Lowering<'a> {
             "ld" | "ldu" | "st" | "atom" | "red" | "cp" | "ldmatrix" | "stmatrix" | "prefetch" | "prefetchu" => {
                 self.memory(i, m)
             }
-            "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" => self.exchange(i, m),
+            "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" | "elect" => self.exchange(i, m),
             "mma" => self.mma(i, m),
             "wgmma" => self.wgmma(i, m),
+            "mbarrier" => self.mbarrier(i, m),
+            "setmaxnreg" => self.set_registers(i, m),
+            "mapa" | "getctarank" => self.cluster_address(i, m),
             "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {
                 self.control(i, m)
             }
@@ -255,6 +264,19 @@ impl<'a> Lowering<'a> {
         if let Target::Narrow(slot) = register {
             self.touched.push((self.steps.len() as u32, Touch { slot, writes }));
         }
+    }
+
+    /// Refuses an instruction of sm_90 in a text for a GPU before it, as an assembler does; with `exact`, also in one that is
+    /// not for sm_90a or its like.
+    fn hopper(&self, m: &Modifiers<'a>, exact: bool) -> Result<()> {
+        let target = self.module.target.as_str();
+        let name = target.strip_prefix("sm_").unwrap_or_default();
+        let number: u32 = name.trim_end_matches(|end: char| end.is_ascii_alphabetic()).parse().unwrap_or(0);
+        if number >= 90 && (!exact || name.ends_with(['a', 'f'])) {
+            return Ok(());
+        }
+        let wanted = if exact { "sm_90a" } else { "sm_90 or later" };
+        Err(m.error(format!("found target {target}, wanted {wanted}")))
     }
 
     fn error(&self, what: impl Into<String>) -> PtxError {

@@ -13,7 +13,7 @@ impl Clocks {
 
 #[test]
 fn a_barrier_orders_what_came_before_it_and_not_what_comes_after() {
-    let mut clocks = Clocks::new(64);
+    let mut clocks = Clocks::new(64, 0);
     let before = clocks.epoch(0);
     assert!(!clocks.knows(32, 0, before));
     clocks.synchronise(0..64);
@@ -24,7 +24,7 @@ fn a_barrier_orders_what_came_before_it_and_not_what_comes_after() {
 
 #[test]
 fn a_barrier_of_one_warp_says_nothing_to_another() {
-    let mut clocks = Clocks::new(64);
+    let mut clocks = Clocks::new(64, 0);
     let before = clocks.epoch(0);
     clocks.synchronise(0..32);
     assert!(clocks.knows(31, 0, before));
@@ -33,7 +33,7 @@ fn a_barrier_of_one_warp_says_nothing_to_another() {
 
 #[test]
 fn the_lowest_unknown_lane_is_found() {
-    let mut clocks = Clocks::new(96);
+    let mut clocks = Clocks::new(96, 0);
     let epoch = clocks.epoch(1);
     clocks.synchronise([0, 33, 34].into_iter());
     assert_eq!(clocks.unknown(0, 1, 0b110, epoch), None);
@@ -45,7 +45,7 @@ fn the_lowest_unknown_lane_is_found() {
 
 #[test]
 fn all_who_meet_share_one_clock() {
-    let mut clocks = Clocks::new(1000);
+    let mut clocks = Clocks::new(1000, 0);
     clocks.synchronise(0..1000);
     let mut clock = Clock::default();
     clocks.release(3, &mut clock);
@@ -104,7 +104,7 @@ proptest! {
     fn a_thread_knows_what_happened_before(
         (threads, steps) in prop::sample::select(vec![3, 33, 70]).prop_flat_map(|n| (Just(n), steps(n))),
     ) {
-        let mut clocks = Clocks::new(threads);
+        let mut clocks = Clocks::new(threads, 0);
         let mut shared = vec![Clock::default(); 3];
         let mut events = Events::default();
         // The last event of each thread, what each clock was given, and the accesses with thread and epoch.

@@ -116,7 +116,13 @@ impl Block<'_, '_> {
     }
 
     /// One lane reads.
-    fn read(&mut self, (space, address): (Space, u64), to: &mut [u8], kind: Kind, by: By) -> Result<(), Trouble> {
+    pub(super) fn read(
+        &mut self,
+        (space, address): (Space, u64),
+        to: &mut [u8],
+        kind: Kind,
+        by: By,
+    ) -> Result<(), Trouble> {
         aligned(address, to.len())?;
         let bytes = to.len() as u32;
         match space {

@@ -1,7 +1,10 @@
 //! A block of threads: its warps, their memory, and whose turn it is.
 
 use super::barriers::Barriers;
+use super::bulk::Bulk;
 use super::copies::InFlight;
+use super::mbarrier::{self, Mbarriers};
+use super::registers::Pool;
 use super::schedule::Draw;
 use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
@@ -11,7 +14,7 @@ use crate::clock::{Clocks, Proxied};
 use crate::fault::{Fault, FaultKind, Site, SourceLine};
 use crate::lanes::{ALL, LANES, Mask, lanes};
 use crate::memory::Bytes;
-use crate::program::{Action, Step};
+use crate::program::{Action, Mbarrier, Operation, Step};
 use crate::races::{By, Kind, Races};
 
 /// After each turn copies land, one for each time that one chance in so many comes up in a row.
@@ -35,6 +38,13 @@ pub(super) struct Block<'g, 'a> {
     pub(super) copies: Vec<InFlight>,
     /// Of the whole ones; none where the program has no `wgmma`.
     pub(super) warpgroups: Vec<warpgroup::Group>,
+    pub(super) mbarriers: Mbarriers,
+    pub(super) bulk: Bulk,
+    pub(super) registers: Pool,
+    /// What happened so far that others may have waited for.
+    pub(super) progress: u64,
+    /// What had happened when those who wait for phases were last told that they wait in vain.
+    told_at: Option<u64>,
     /// Instructions so far.
     pub(super) time: u64,
 }
@@ -43,22 +53,27 @@ impl<'g, 'a> Block<'g, 'a> {
     pub(super) fn new(grid: &'g mut Grid<'a>, at: [u32; 3], number: u64, draw: Draw) -> Self {
         let (program, shape) = (grid.program, grid.shape);
         let threads = shape.block.iter().product::<u32>() as usize;
-        let warpgroups = if program.touches.is_empty() { 0 } else { threads.div_ceil(LANES) / WARPS };
+        let warps = threads.div_ceil(LANES);
+        let warpgroups = if program.touches.is_empty() { 0 } else { warps / WARPS };
         Block {
             at,
             number: number as u32,
             draw,
-            warps: (0..threads.div_ceil(LANES)).map(|warp| Warp::new(program, shape, at, warp)).collect(),
+            warps: (0..warps).map(|warp| Warp::new(program, shape, at, warp)).collect(),
             shared: Bytes::new((program.shared_bytes + shape.shared_bytes) as usize),
             shared_races: Races::new(Proxied::Shared),
             local: Bytes::new(threads * program.local_bytes as usize),
-            // Each warpgroup has a ticket.
-            clocks: Clocks::with_tickets(threads, warpgroups.next_multiple_of(LANES)),
+            clocks: Clocks::new(threads, mbarrier::tickets(program) + warpgroups.next_multiple_of(LANES)),
             barriers: Barriers::default(),
             signals: Signals::default(),
             fences: Fences::default(),
             copies: Vec::new(),
             warpgroups: (0..warpgroups).map(|_| warpgroup::Group::new(program.narrow)).collect(),
+            mbarriers: Mbarriers::default(),
+            bulk: Bulk::default(),
+            registers: Pool::new(program, warps),
+            progress: 0,
+            told_at: None,
             time: 0,
             grid,
         }
@@ -74,6 +89,9 @@ impl<'g, 'a> Block<'g, 'a> {
             ready.clear();
             ready.extend((0..self.warps.len()).filter(|warp| self.is_ready(*warp)));
             if ready.is_empty() {
+                if self.unstick()? {
+                    continue;
+                }
                 break;
             }
             let warp = ready[self.draw.one_of(ready.len())];
@@ -95,12 +113,35 @@ impl<'g, 'a> Block<'g, 'a> {
                     self.compute_product(number);
                 }
             }
+            while self.bulk.is_under_way() && self.draw.once_in(LANDS) {
+                self.land_bulk()?;
+            }
         }
-        if self.warps.iter().any(|warp| warp.live != 0) { Err(self.stuck()) } else { Ok(()) }
+        if self.warps.iter().any(|warp| warp.live != 0) {
+            return Err(self.stuck());
+        }
+        self.end_registers()?;
+        self.end_bulk()
     }
 
     fn is_ready(&self, warp: usize) -> bool {
-        self.warps[warp].groups.iter().any(|group| group.waits == Waits::Nothing)
+        self.warps[warp].groups.iter().any(|group| group.waits.is_over())
+    }
+
+    /// All wait. A bulk copy lands, or else those who wait for phases are told that they wait in vain, once after each thing
+    /// that happens. False where there is nothing of that kind to do.
+    fn unstick(&mut self) -> Result<bool, Box<Fault>> {
+        if self.bulk.is_under_way() && self.warps.iter().any(|warp| warp.live != 0) {
+            self.land_bulk()?;
+            return Ok(true);
+        }
+        if self.told_at == Some(self.progress) {
+            return Ok(false);
+        }
+        self.told_at = Some(self.progress);
+        let waits = |waits| matches!(waits, Waits::Phase(_));
+        let roused = self.warps.iter_mut().map(|warp| warp.rouse(waits, Waits::Expired));
+        Ok(roused.filter(|any| *any).count() > 0)
     }
 
     /// One instruction of a group of a warp.
@@ -136,10 +177,14 @@ impl<'g, 'a> Block<'g, 'a> {
             },
             _ => active,
         };
-        if let Action::Barrier(barrier) = &step.action
-            && active != 0
-        {
-            return self.barrier(warp, place, barrier, active);
+        match &step.action {
+            _ if active == 0 => {}
+            Action::Barrier(barrier) => return self.barrier(warp, place, barrier, active),
+            Action::Mbarrier(Mbarrier { address, operation: Operation::Wait(wait) }) => {
+                return self.wait_for_phase(warp, place, address, *wait, active);
+            }
+            Action::Registers { count, grows } => return self.change_registers(warp, place, *count, *grows),
+            _ => {}
         }
         self.grid.count_step(here, met);
         if met != 0 {
@@ -155,6 +200,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 return Ok(());
             }
             Action::Exit => {
+                self.progress += 1;
                 self.warps[warp].exit(place, active);
                 self.go_on(warp, rest, next);
                 self.complete_barriers();
@@ -179,12 +225,10 @@ impl<'g, 'a> Block<'g, 'a> {
     /// What an instruction does beyond registers.
     fn act(&mut self, warp: usize, action: &Action, step: u32, active: Mask) -> Result<(), Trouble> {
         let by = By { block: self.number, warp: warp as u16, lane: 0, pc: step, epoch: self.clocks.epoch(warp) };
+        self.progress += u64::from(action.is_seen());
         match action {
             Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
             Action::Fence => lanes(active).for_each(|lane| self.fence(warp * LANES + lane)),
-            Action::FenceProxy(memories) => {
-                lanes(active).for_each(|lane| self.clocks.fence_proxy(warp * LANES + lane, memories));
-            }
             Action::Load(load) => self.load(warp, load, active, by)?,
             Action::Store(store) => self.store(warp, store, active, by)?,
             Action::Atomic(atomic) => self.atomic(warp, atomic, active, by)?,
@@ -197,9 +241,22 @@ impl<'g, 'a> Block<'g, 'a> {
                 let time = self.time;
                 self.warps[warp].registers.put(*target, active, [time; LANES]);
             }
+            Action::FenceProxy(memories) => {
+                lanes(active).for_each(|lane| self.clocks.fence_proxy(warp * LANES + lane, memories));
+            }
+            Action::FenceMbarriers => lanes(active).for_each(|lane| self.fence_mbarriers(warp, lane)),
+            Action::Mbarrier(mbarrier) => self.mbarrier(warp, mbarrier, active, by)?,
+            Action::Bulk(copy) => self.bulk_copies(warp, copy, active, by)?,
+            Action::CommitBulk => lanes(active).for_each(|lane| self.warps[warp].bulk_group[lane] += 1),
+            Action::WaitBulk { left, reads } => self.wait_for_bulk(warp, *left, *reads, active, by)?,
             Action::Trap => return Err(Trouble::new(FaultKind::Trap, "the kernel stopped itself")),
             Action::Nothing => {}
-            Action::Compute(_) | Action::Branch { .. } | Action::Exit | Action::Barrier(_) | Action::Warpgroup(_) => {}
+            Action::Compute(_)
+            | Action::Branch { .. }
+            | Action::Exit
+            | Action::Barrier(_)
+            | Action::Registers { .. }
+            | Action::Warpgroup(_) => {}
         }
         Ok(())
     }
@@ -250,12 +307,15 @@ impl<'g, 'a> Block<'g, 'a> {
             let [x, y, _] = self.grid.shape.grid.map(u64::from);
             let number = u64::from(earlier.block);
             let block = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);
-            // Of what a warpgroup does together, its first warp stands for all.
             let (warp, lane) = match earlier.kind {
-                Kind::Operand if self.clocks.is_ticket(earlier.warp) => (WARPS as u32 * u32::from(earlier.lane), None),
-                _ => (earlier.warp.into(), Some(earlier.lane.into()).filter(|lane| *lane < LANES as u32)),
+                // Of what a warpgroup does together, its first warp stands for all.
+                Kind::Operand if self.clocks.is_ticket(earlier.warp) => {
+                    (WARPS as u16 * u16::from(earlier.lane), u8::MAX)
+                }
+                _ if self.clocks.is_ticket(earlier.warp) => self.issuer(earlier),
+                _ => (earlier.warp, earlier.lane),
             };
-            let site = self.site(block, warp, earlier.pc, lane);
+            let site = self.site(block, warp.into(), earlier.pc, Some(lane.into()).filter(|lane| *lane < LANES as u32));
             (format!("with the {}", earlier.kind.noun()), site)
         });
         let at = Some(self.site(self.at, warp as u32, step, lane.map(|lane| lane as u32)));
@@ -289,13 +349,17 @@ impl<'g, 'a> Block<'g, 'a> {
                 let waits = match group.waits {
                     Waits::Barrier(id) => self.barriers.told(id, &self.warps),
                     Waits::Warpgroup => "other warps of their warpgroup".into(),
+                    Waits::Phase(at) => self.mbarriers.told(at),
+                    Waits::Registers(count) => self.registers.told(warp, count),
                     _ => "other lanes of their warp".into(),
                 };
                 format!("lanes {:#010x} wait for {waits} at {site}", group.lanes)
             })
             .collect();
+        // Lanes that wait for one that waits for a phase wait for that.
+        let phase = all.clone().find(|(_, group)| matches!(group.waits, Waits::Phase(_)));
         let apart = |waits| all.clone().find(|(_, group)| group.waits == waits);
-        let apart = apart(Waits::Lanes).or_else(|| apart(Waits::Warpgroup));
+        let apart = apart(Waits::Lanes).or_else(|| apart(Waits::Warpgroup)).filter(|_| phase.is_none());
         let (kind, what) = match apart {
             Some((_, group)) if group.waits == Waits::Lanes => {
                 (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come")
@@ -303,7 +367,7 @@ impl<'g, 'a> Block<'g, 'a> {
             Some(_) => (FaultKind::Divergence, "warps of a warpgroup wait for warps that do not come"),
             None => (FaultKind::Deadlock, "warps wait for warps that do not come"),
         };
-        let at = apart.or_else(|| all.clone().next());
+        let at = apart.or(phase).or_else(|| all.clone().next());
         let at = at.map(|(warp, group)| self.site(self.at, warp as u32, group.step, None));
         let kernel = self.grid.program.name.clone();
         Box::new(Fault { kind, kernel, what: what.into(), at, earlier: None, others })

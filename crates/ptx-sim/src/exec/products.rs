@@ -106,7 +106,7 @@ impl Block<'_, '_> {
         major: Major,
         (lines, units): Part,
     ) -> Result<(), Trouble> {
-        let (warp, lane) = self.clocks.ticket(number);
+        let (warp, lane) = self.clocks.ticket(self.ticket_of(number));
         let epoch = self.warpgroups[number].committed + 1;
         let by = By { block: self.number, warp, lane, pc: step, epoch };
         let mut bytes = [0; UNIT as usize];

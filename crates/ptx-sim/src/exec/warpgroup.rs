@@ -9,6 +9,7 @@
 
 use super::Trouble;
 use super::block::Block;
+use super::mbarrier;
 use super::products::InFlight;
 use super::warp::Waits;
 use crate::fault::FaultKind;
@@ -97,6 +98,7 @@ impl Block<'_, '_> {
             let what = "warps of a warpgroup come to different instructions, where they must come to one together";
             return Err(Trouble::new(FaultKind::Divergence, what).with(self.site_of(other, step, Kind::Operand)));
         }
+        self.progress += 1;
         group.step = step;
         group.arrived |= 1 << (warp % WARPS);
         self.warps[warp].groups[place].waits = Waits::Warpgroup;
@@ -134,7 +136,12 @@ impl Block<'_, '_> {
             self.compute_product(number);
         }
         // What a group reads belongs to an epoch of the warpgroup's ticket: that of group 0 is 1.
-        self.clocks.learn_ticket(threads_of(warps_of(number)), number, waited);
+        self.clocks.learn_ticket(threads_of(warps_of(number)), self.ticket_of(number), waited);
+    }
+
+    /// The ticket of a warpgroup: behind those of the mbarriers.
+    pub(super) fn ticket_of(&self, number: usize) -> usize {
+        mbarrier::tickets(self.grid.program) + number
     }
 
     /// Registers of the four warps become those of a product.
@@ -172,7 +179,7 @@ impl Block<'_, '_> {
         {
             let what = format!("{what} is of a wgmma that was not waited for, and of another shape or role");
             let earlier = self.site_of(warp, earlier.step, Kind::Operand);
-            return Err(Trouble::new(FaultKind::Registers, what).with(earlier));
+            return Err(Trouble::new(FaultKind::Fragment, what).with(earlier));
         }
         let product = Some(InProduct { group: group.committed, step, accumulates });
         self.warpgroups[warp / WARPS].registers[warp % WARPS][slot as usize].product = product;
@@ -200,7 +207,7 @@ impl Block<'_, '_> {
                 let done = if touch.writes { "written" } else { "read" };
                 let what = format!("{what} of a wgmma is {done} before the wgmma was waited for");
                 let earlier = self.site_of(warp, product.step, Kind::Operand);
-                return Err(Trouble::new(FaultKind::Registers, what).with(earlier));
+                return Err(Trouble::new(FaultKind::Fragment, what).with(earlier));
             }
             let written = register.touched.is_some_and(|touched| touched.fences == group.fences && touched.writes);
             if touch.writes || !written {

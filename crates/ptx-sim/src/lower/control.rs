@@ -27,6 +27,12 @@ impl<'a> Lowering<'a> {
             "trap" | "brkpt" => Ok(Action::Trap.into()),
             "bar" | "barrier" => self.barrier(i, m),
             "fence" if m.flag("proxy") => self.proxy_fence(m),
+            "fence" if m.flag("mbarrier_init") => {
+                self.hopper(m, false)?;
+                m.wanted("order", &[("release", ())])?;
+                m.wanted("scope", &[("cluster", ())])?;
+                Ok(Action::FenceMbarriers.into())
+            }
             "fence" | "membar" => {
                 m.skip(|name| ["sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl"].contains(&name));
                 Ok(Action::Fence.into())
@@ -40,6 +46,7 @@ impl<'a> Lowering<'a> {
 
     /// `fence.proxy.async` (PTX ISA, "membar, fence"), in both directions.
     fn proxy_fence(&mut self, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        self.hopper(m, false)?;
         m.wanted("proxy", &[("async", ())])?;
         let memories: &'static [Proxied] = match m.one_of(&[("global", 0), ("shared::cta", 1), ("shared::cluster", 1)])
         {

@@ -153,7 +153,13 @@ impl<'a> Lowering<'a> {
 
     /// `cp.async` and what belongs to it (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy").
     fn copy(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        if m.flag("reduce") {
+            return Err(m.error("not simulated"));
+        }
         m.wanted("kind", &[("async", ())])?;
+        if m.flag("bulk") {
+            return self.bulk(i, m);
+        }
         if m.flag("commit_group") {
             return Ok(Action::CommitCopies.into());
         }

@@ -41,7 +41,7 @@ impl Races {
 
 #[test]
 fn a_write_is_read_after_a_barrier_and_not_before() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.write(64, 4, &by(&clocks, 0, A), 5, false, &clocks).unwrap();
     assert_eq!(races.read(64, 4, &by(&clocks, 0, B), 5, &clocks), Ok(()));
     assert_eq!(races.read(64, 4, &by(&clocks, 1, B), 7, &clocks), conflict(0, 5, A, Kind::Write, 64));
@@ -51,7 +51,7 @@ fn a_write_is_read_after_a_barrier_and_not_before() {
 
 #[test]
 fn lanes_of_a_warp_are_not_ordered_without_a_barrier() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32, 0));
     races.write(0, 4, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
     assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 1, &clocks), conflict(0, 0, A, Kind::Write, 0));
     clocks.synchronise(0..32);
@@ -60,7 +60,7 @@ fn lanes_of_a_warp_are_not_ordered_without_a_barrier() {
 
 #[test]
 fn a_write_names_the_reader_that_it_overtakes() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(128));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(128, 0));
     for warp in 0..3 {
         for lane in 0..32 {
             races.read(16, 4, &by(&clocks, warp, A + u32::from(warp)), lane, &clocks).unwrap();
@@ -72,7 +72,7 @@ fn a_write_names_the_reader_that_it_overtakes() {
 
 #[test]
 fn the_instruction_named_is_the_one_that_read() {
-    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.read(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
     races.read(0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
     assert_eq!(races.write(0, 4, &by(&clocks, 1, A), 0, false, &clocks), conflict(0, 0, B, Kind::Read, 0));
@@ -80,7 +80,7 @@ fn the_instruction_named_is_the_one_that_read() {
 
 #[test]
 fn halves_of_a_word_are_two_places() {
-    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.write(8, 2, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
     races.write(10, 2, &by(&clocks, 0, A), 1, false, &clocks).unwrap();
     assert_eq!(races.read(8, 4, &by(&clocks, 0, B), 0, &clocks), conflict(0, 1, A, Kind::Write, 10));
@@ -89,7 +89,7 @@ fn halves_of_a_word_are_two_places() {
 
 #[test]
 fn one_instruction_stores_one_value() {
-    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.write(0, 4, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
     assert_eq!(races.write(0, 4, &by(&clocks, 0, A), 1, true, &clocks), Ok(()));
     assert_eq!(races.write(0, 4, &by(&clocks, 0, A), 2, false, &clocks), conflict(0, 0, A, Kind::Write, 0));
@@ -101,7 +101,7 @@ fn one_instruction_stores_one_value() {
 
 #[test]
 fn atomics_race_with_plain_accesses_alone() {
-    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.atomic(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
     races.atomic(0, 4, &by(&clocks, 1, A), 0, &clocks).unwrap();
     assert_eq!(races.read(0, 4, &by(&clocks, 0, B), 0, &clocks), conflict(1, 0, A, Kind::Atomic, 0));
@@ -111,7 +111,7 @@ fn atomics_race_with_plain_accesses_alone() {
 
 #[test]
 fn blocks_are_never_ordered() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32, 0));
     let mine = |clocks: &Clocks, block| By { block, ..by(clocks, 0, A) };
     for block in 0..1000 {
         races.read(0, 16, &mine(&clocks, block), 0, &clocks).unwrap();
@@ -126,7 +126,7 @@ fn blocks_are_never_ordered() {
 
 #[test]
 fn a_copy_in_flight_is_touched_by_nobody() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.begin_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     let in_flight = conflict(0, 3, A, Kind::CopyTo, 4);
@@ -145,7 +145,7 @@ fn a_copy_in_flight_is_touched_by_nobody() {
 
 #[test]
 fn a_copy_must_not_overtake_a_reader() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.read(8, 4, &by(&clocks, 1, A), 9, &clocks).unwrap();
     let early = races.begin_copy(0, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks);
     assert_eq!(early, conflict(1, 9, A, Kind::Read, 8));
@@ -155,7 +155,7 @@ fn a_copy_must_not_overtake_a_reader() {
 
 #[test]
 fn the_source_of_a_copy_is_read_until_it_ends() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.begin_source(0, 8, &By { lane: 0, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     races.begin_source(0, 8, &By { lane: 1, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
@@ -171,7 +171,7 @@ fn the_source_of_a_copy_is_read_until_it_ends() {
 
 #[test]
 fn an_access_may_lie_anywhere() {
-    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     for address in [4094, u64::MAX - 16, 1 << 40, (1 << 40) + 64 * 4096, 0] {
         races.write(address, 16, &by(&clocks, 0, A), 0, false, &clocks).unwrap();
     }
@@ -194,7 +194,7 @@ fn unfenced(conflict: Result<(), Conflict>) -> Result<(), Conflict> {
 
 #[test]
 fn the_async_proxy_needs_a_fence_behind_the_generic_one() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.write(0, 16, &by(&clocks, 0, A), 3, false, &clocks).unwrap();
     races.read(16, 16, &by(&clocks, 0, A), 3, &clocks).unwrap();
     let issue = |races: &mut Races, clocks: &Clocks, kind, address, number| {
@@ -220,7 +220,7 @@ fn the_async_proxy_needs_a_fence_behind_the_generic_one() {
 
 #[test]
 fn the_thread_that_issues_can_fence_what_it_knows() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.write(0, 4, &by(&clocks, 0, A), 3, false, &clocks).unwrap();
     clocks.synchronise(0..64);
     clocks.fence_proxy(32, &[Proxied::Shared]);
@@ -234,7 +234,7 @@ fn the_thread_that_issues_can_fence_what_it_knows() {
 
 #[test]
 fn the_async_proxy_is_in_flight_until_its_thread_waits() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.begin_async(Kind::AsyncFrom, 0, 8, &by(&clocks, 0, A), 7, &clocks).unwrap();
     clocks.synchronise(0..64);
     assert_eq!(races.read(0, 8, &by(&clocks, 1, B), 0, &clocks), Ok(()));
@@ -248,7 +248,7 @@ fn the_async_proxy_is_in_flight_until_its_thread_waits() {
 
 #[test]
 fn a_phase_is_known_to_those_who_learn_it() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::with_tickets(64, 32));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 32));
     let fill = |races: &mut Races, clocks: &Clocks, epoch| {
         races.phase_access(Kind::PhaseWrite, 4, 4, &ticket(clocks, A, epoch), 0, clocks)
     };
@@ -279,7 +279,7 @@ fn a_phase_is_known_to_those_who_learn_it() {
 
 #[test]
 fn a_read_by_the_async_proxy_hides_no_read_that_is_not_fenced() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32, 0));
     races.read(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
     races.begin_async(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
     races.end_async(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
@@ -292,7 +292,7 @@ fn a_read_by_the_async_proxy_hides_no_read_that_is_not_fenced() {
 
 #[test]
 fn nothing_touches_an_object() {
-    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64));
+    let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     let maker = By { lane: 2, ..by(&clocks, 0, A) };
     races.begin_object(8, 8, &maker, &clocks).unwrap();
     clocks.synchronise(0..64);

@@ -58,7 +58,8 @@ fn run(text: &str, [q, k, v]: [&[f32]; 3], seed: u64) -> Result<(Vec<f32>, Count
 fn plain([q, k, v]: [&[f32]; 3]) -> Vec<f64> {
     let mut out = vec![0.0; q.len()];
     for (q, out) in q.chunks_exact(D).zip(out.chunks_exact_mut(D)) {
-        let scores = k.chunks_exact(D).map(|k| q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>());
+        let scores =
+            k.chunks_exact(D).map(|k| q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>());
         let weights: Vec<f64> = scores.map(f64::exp2).collect();
         let sum: f64 = weights.iter().sum();
         for (weight, v) in weights.iter().zip(v.chunks_exact(D)) {
@@ -104,10 +105,10 @@ fn attention_without_what_orders_it() {
     // Before the fence of the next tile there is a read of all accumulators, and before that of O a write.
     assert_eq!(found(&without("wgmma.fence.sync.aligned;", 0)), FaultKind::WgmmaFence);
     assert_eq!(found(&without("wgmma.fence.sync.aligned;", 1)), FaultKind::WgmmaFence);
-    assert_eq!(found(&without("wgmma.wait_group.sync.aligned 0;", 0)), FaultKind::Registers);
+    assert_eq!(found(&without("wgmma.wait_group.sync.aligned 0;", 0)), FaultKind::Fragment);
     // Without the wait for O, V is overwritten, or O is scaled.
     let late = found(&without("wgmma.wait_group.sync.aligned 0;", 1));
-    assert!(matches!(late, FaultKind::Registers | FaultKind::Operand), "{late:?}");
+    assert!(matches!(late, FaultKind::Fragment | FaultKind::Operand), "{late:?}");
     let barrier = found(&without("bar.sync \t0;", 1));
     assert!(matches!(barrier, FaultKind::Race | FaultKind::Uninitialised), "{barrier:?}");
 }

@@ -69,16 +69,16 @@ fn accumulators_before_their_wait() {
     {
         let early = format!("{touch} // <- at\n{WAIT}");
         let wrong = kernel(READY, &shared(FENCE, "", &early).replace("<- mma", "<- with"));
-        is_found(&wrong, FaultKind::Registers);
+        is_found(&wrong, FaultKind::Fragment);
         // One lane is enough.
-        is_found(&kernel(READY, &wrong_guard(&early)), FaultKind::Registers);
+        is_found(&kernel(READY, &wrong_guard(&early)), FaultKind::Fragment);
     }
     // A wait that leaves the group under way, and one for a group that the product is not in.
     let left = "wgmma.wait_group.sync.aligned 1;\nadd.f32 %f9, %f2, %f2; // <- at";
-    is_found(&kernel(READY, &shared(FENCE, "", left).replace("<- mma", "<- with")), FaultKind::Registers);
+    is_found(&kernel(READY, &shared(FENCE, "", left).replace("<- mma", "<- with")), FaultKind::Fragment);
     let uncommitted =
         format!("{FENCE}\n{MMA}, %d4, %d5, %p1, 1, 1, 0, 0; // <- with\n{WAIT}\nadd.f32 %f9, %f2, %f2; // <- at");
-    is_found(&kernel(READY, &uncommitted), FaultKind::Registers);
+    is_found(&kernel(READY, &uncommitted), FaultKind::Fragment);
 }
 
 fn wrong_guard(early: &str) -> String {
@@ -99,8 +99,8 @@ fn waits_leave_the_last_groups_under_way() {
     };
     is_right(&kernel(READY, &body(1, "%f2", WAIT)), 16.0);
     is_right(&kernel(READY, &body(0, "%f12", "")), 16.0);
-    is_found(&kernel(READY, &body(1, "%f12", WAIT).replace("<- second", "<- with")), FaultKind::Registers);
-    is_found(&kernel(READY, &body(2, "%f2", WAIT).replace("<- mma", "<- with")), FaultKind::Registers);
+    is_found(&kernel(READY, &body(1, "%f12", WAIT).replace("<- second", "<- with")), FaultKind::Fragment);
+    is_found(&kernel(READY, &body(2, "%f2", WAIT).replace("<- mma", "<- with")), FaultKind::Fragment);
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn products_of_one_shape_may_follow_each_other() {
     );
     is_right(&kernel(READY, &shared(FENCE, &again, WAIT)), 32.0);
     let wide = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, %d4, %d4, 0, 1, 1, 0, 0; // <- at";
-    is_found(&kernel(READY, &shared(FENCE, wide, WAIT).replace("<- mma", "<- with")), FaultKind::Registers);
+    is_found(&kernel(READY, &shared(FENCE, wide, WAIT).replace("<- mma", "<- with")), FaultKind::Fragment);
     is_right(&kernel(READY, &shared(FENCE, &format!("{COMMIT}\n{WAIT}\n{wide}"), WAIT)), 16.0);
     let half = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f10, %f11, %f12, %f13}, {%f0, %f1, %f2, %f3}, %d5, 0, 1, 1, 0; // <- at";
-    is_found(&kernel(READY, &shared(FENCE, half, WAIT).replace("<- mma", "<- with")), FaultKind::Registers);
+    is_found(&kernel(READY, &shared(FENCE, half, WAIT).replace("<- mma", "<- with")), FaultKind::Fragment);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn registers_of_a() {
     };
     is_right(&kernel(READY, &body(FENCE, &format!("add.u32 %r8, %r5, %r6;\n{WAIT}\nmov.u32 %r5, 0;"))), 16.0);
     let early = format!("mov.u32 %r5, 0; // <- at\n{WAIT}");
-    is_found(&kernel(READY, &body(FENCE, &early).replace("<- mma", "<- with")), FaultKind::Registers);
+    is_found(&kernel(READY, &body(FENCE, &early).replace("<- mma", "<- with")), FaultKind::Fragment);
     let unfenced = body(&format!("{FENCE}\nmov.u32 %r5, %r4; // <- with"), WAIT).replace("<- mma", "<- at");
     is_found(&kernel(READY, &unfenced), FaultKind::WgmmaFence);
     // Who reads only orders nothing that matters.

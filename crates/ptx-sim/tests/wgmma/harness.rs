@@ -161,7 +161,7 @@ impl Layout {
         let pieces = self.row / 16;
         let change = line % 8 * self.row / 128;
         let atom = if self.transposed { along / (self.row / 2) * 16 * self.row } else { 0 };
-        atom + line * self.row + (piece % pieces ^ change) * 16 + byte
+        atom + line * self.row + ((piece % pieces) ^ change) * 16 + byte
     }
 
     /// The operand's bytes: what is no element of it is NaN.

@@ -65,7 +65,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        Self { races: Races::new(Proxied::Shared), clocks: vec![Clocks::new(34); BLOCKS] }
+        Self { races: Races::new(Proxied::Shared), clocks: vec![Clocks::new(34, 0); BLOCKS] }
     }
 
     fn call(&mut self, call: &Call) -> Result<(), Conflict> {
