@@ -27,6 +27,12 @@ impl<'a> Lowering<'a> {
             let left = self.immediate(left)?.min(u32::MAX.into()) as u32;
             return Ok(Action::WaitBulk { left, reads }.into());
         }
+        // Named here, for what else is wrong with them would be told first.
+        for refused in ["multicast::cluster", "im2col", "cp_mask", "cta_group::1", "cta_group::2"] {
+            if m.flag(refused) {
+                return Err(m.error(format!(".{refused} is not simulated")));
+            }
+        }
         let prefetches = m.flag("prefetch");
         let rank = if m.flag("tensor") { Some(self.tensor_form(m)?) } else { None };
         let way = if prefetches { self.prefetch_way(m)? } else { self.way(m)? };
