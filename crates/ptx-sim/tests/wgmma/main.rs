@@ -2,5 +2,7 @@
 
 mod compiled;
 mod faults;
+mod fed;
 mod harness;
+mod hostile;
 mod products;
