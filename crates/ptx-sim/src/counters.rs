@@ -48,7 +48,8 @@ pub struct Global {
     pub requests: u64,
 }
 
-/// Accesses to shared memory, whose 32 banks give 4 bytes each at a time.
+/// Accesses to shared memory, whose 32 banks give 4 bytes each at a time. What `wgmma` reads there no lane asks for, and it
+/// is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// Bytes that lanes asked for.

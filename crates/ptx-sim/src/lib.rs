@@ -40,12 +40,16 @@
 //!   matter.
 //! - **Arithmetic**, bit for bit as an H200 has it in a corpus of small programs, one or more for each form of an instruction:
 //!   every rounding mode, `.ftz`, `.sat`, NaN. Where the ISA leaves a result open it is within the ISA's bound, not the
-//!   hardware's bits: `ex2.approx` and its like, the order of the sums of `mma`, and which NaN it is in f64 and after `abs`
-//!   and `neg`.
+//!   hardware's bits: `ex2.approx` and its like, the order of the sums of `mma` and `wgmma`, and which NaN it is in f64 and
+//!   after `abs` and `neg`.
 //! - **Threads**: 32 lanes a warp, which come apart at branches and go their own ways (PTX ISA, "Independent Thread
 //!   Scheduling"), and meet where paths meet or where a `.sync` instruction or a barrier wants them.
 //! - **Memory**: every access is checked for bounds, alignment and initialisation, and for races. `cp.async` copies land when
 //!   the schedule says, at the latest when they are waited for.
+//!
+//! - **Warpgroups** (sm_90a): `wgmma` of f16 and bf16, with sums in f32 or f16, all shapes m64nNk16, A in registers or in shared
+//!   memory, both operands along K or along M and N, in each swizzle of a matrix descriptor. The four warps meet at each of its
+//!   instructions. A product is computed when the schedule says, at the latest when it is waited for.
 //!
 //! # The memory model
 //!
@@ -64,6 +68,11 @@
 //! - **Asynchronous copies** ("Asynchronous Operations", "Non-bulk copy"): from issue until the wait for their group, they
 //!   conflict with every access to where they go, by whatever thread, and with every write to where they come from. After it
 //!   they are accesses of the thread that waited.
+//! - **Products** ("Asynchronous Warpgroup Level Matrix Instructions"): a `wgmma` reads its operands in shared memory by the async
+//!   proxy, from issue until a thread of the warpgroup has waited for its group and who writes there knows of that. All
+//!   threads of the warps that read a place must know that it was written: of A those of the warp whose 16 rows they are, of B
+//!   all. Its registers are its own until the wait: accumulators are neither read nor written, fragments of A not written. And
+//!   between a thread's access to a register and the next `wgmma` that has it stands a `wgmma.fence`.
 //! - Strong accesses (`.volatile`, `.relaxed`, atomics) do not race with each other. Mixed sizes count byte by byte. Equal
 //!   values that one instruction of a warp stores to one place are no race.
 //!
@@ -75,7 +84,8 @@
 //! - Registers that are read before they are written hold 0, and nobody says so.
 //! - A `shfl` that reads a lane outside its mask, which the ISA leaves open, gives what that lane has.
 //! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers,
-//!   `printf`, clusters of more than one block, and Hopper's bulk copies, `mbarrier` and `wgmma` are refused.
+//!   `printf`, clusters of more than one block, and `wgmma` of other types or of sparse matrices are refused.
+//! - Where `wgmma` has an operand is as the ISA tells, its base offset too; it is not in the corpus of what an H200 did.
 
 mod clock;
 mod counters;

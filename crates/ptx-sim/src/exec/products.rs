@@ -57,6 +57,9 @@ impl Block<'_, '_> {
         }
         self.clocks.meet(threads_of(warps_of(number)));
         self.read_operand(number, step, b, product.b.major, columns_of(product))?;
+        // It takes as long as many instructions on registers.
+        let cost = product.columns as u64 / 8;
+        self.grid.steps_left = self.grid.steps_left.saturating_sub(cost);
         let group = &mut self.warpgroups[number];
         let a = a.map(|(descriptor, _)| descriptor);
         group.products.push_back(InFlight { group: group.committed, step, a, b, adds });
