@@ -71,8 +71,8 @@
 //! - **Products** ("Asynchronous Warpgroup Level Matrix Instructions"): a `wgmma` reads its operands in shared memory by the async
 //!   proxy, from issue until a thread of the warpgroup has waited for its group and who writes there knows of that. All
 //!   threads of the warps that read a place must know that it was written: of A those of the warp whose 16 rows they are, of B
-//!   all. Its registers are its own until the wait: accumulators are neither read nor written, fragments of A not written. And
-//!   between a thread's access to a register and the next `wgmma` that has it stands a `wgmma.fence`.
+//!   all. Its registers, accumulators and fragments of A, are neither read nor written until the wait. And between a thread's
+//!   access to a register and the next `wgmma` that has it stands a `wgmma.fence`.
 //! - Strong accesses (`.volatile`, `.relaxed`, atomics) do not race with each other. Mixed sizes count byte by byte. Equal
 //!   values that one instruction of a warp stores to one place are no race.
 //!

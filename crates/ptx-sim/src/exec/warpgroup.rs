@@ -3,8 +3,9 @@
 //! The four warps wait for each other at each of these instructions, and it is done once. That orders none of their memory.
 //! Which registers are whose is kept by warp:
 //!
-//! - From `mma_async` until a `wait_group` that covers it, its accumulators belong to it: nothing else reads or writes them, but
-//!   for the next `mma_async` of the same shape. Its fragments of A may be read.
+//! - From `mma_async` until a `wait_group` that covers it, its registers belong to it, both accumulators and fragments of A:
+//!   nothing else reads or writes them, but for another `mma_async` that adds to the same accumulators in the same shape, or
+//!   has the same fragments.
 //! - Between a thread's own access to a register and an `mma_async` that has it, there must be a `wgmma.fence`.
 
 use super::Trouble;
@@ -57,7 +58,7 @@ struct InProduct {
     accumulates: bool,
 }
 
-/// The last access by an instruction that is no product, or the last write if reads came after it.
+/// The last access by an instruction that is no product.
 #[derive(Clone, Copy)]
 struct Touched {
     /// How many `wgmma.fence` came before.
@@ -165,9 +166,7 @@ impl Block<'_, '_> {
         let group = &self.warpgroups[warp / WARPS];
         let Register { product, touched } = group.registers[warp % WARPS][slot as usize];
         let what = if accumulates { "an accumulator" } else { "a register of A" };
-        if let Some(touched) = touched.filter(|touched| touched.fences == group.fences)
-            && (accumulates || touched.writes)
-        {
+        if let Some(touched) = touched.filter(|touched| touched.fences == group.fences) {
             let (kind, done) = if touched.writes { (Kind::Write, "written") } else { (Kind::Read, "read") };
             let what = format!("{what} was {done} by another instruction, with no wgmma.fence between the two");
             let earlier = self.site_of(warp, touched.step, kind);
@@ -200,19 +199,14 @@ impl Block<'_, '_> {
         let Some(group) = self.warpgroups.get_mut(warp / WARPS) else { return Ok(()) };
         for touch in touches {
             let register = &mut group.registers[warp % WARPS][touch.slot as usize];
-            if let Some(product) = register.product.filter(|product| product.group >= group.waited)
-                && (product.accumulates || touch.writes)
-            {
+            if let Some(product) = register.product.filter(|product| product.group >= group.waited) {
                 let what = if product.accumulates { "an accumulator" } else { "a register of A" };
                 let done = if touch.writes { "written" } else { "read" };
                 let what = format!("{what} of a wgmma is {done} before the wgmma was waited for");
                 let earlier = self.site_of(warp, product.step, Kind::Operand);
                 return Err(Trouble::new(FaultKind::Fragment, what).with(earlier));
             }
-            let written = register.touched.is_some_and(|touched| touched.fences == group.fences && touched.writes);
-            if touch.writes || !written {
-                register.touched = Some(Touched { fences: group.fences, step, writes: touch.writes });
-            }
+            register.touched = Some(Touched { fences: group.fences, step, writes: touch.writes });
         }
         Ok(())
     }

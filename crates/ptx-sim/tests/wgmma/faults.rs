@@ -121,13 +121,16 @@ fn registers_of_a() {
     let body = |before: &str, after: &str| {
         format!("{before}\n{MMA}, {{%r4, %r5, %r6, %r7}}, %d5, %p1, 1, 1, 0; // <- mma\n{COMMIT}\n{after}")
     };
-    is_right(&kernel(READY, &body(FENCE, &format!("add.u32 %r8, %r5, %r6;\n{WAIT}\nmov.u32 %r5, 0;"))), 16.0);
-    let early = format!("mov.u32 %r5, 0; // <- at\n{WAIT}");
-    is_found(&kernel(READY, &body(FENCE, &early).replace("<- mma", "<- with")), FaultKind::Fragment);
-    let unfenced = body(&format!("{FENCE}\nmov.u32 %r5, %r4; // <- with"), WAIT).replace("<- mma", "<- at");
-    is_found(&kernel(READY, &unfenced), FaultKind::WgmmaFence);
-    // Who reads only orders nothing that matters.
-    is_right(&kernel(READY, &body(&format!("{FENCE}\nmov.u32 %r8, %r5;"), WAIT)), 16.0);
+    is_right(&kernel(READY, &body(FENCE, &format!("{WAIT}\nmov.u32 %r5, 0;\nadd.u32 %r8, %r5, %r6;"))), 16.0);
+    for touch in ["mov.u32 %r5, 0;", "add.u32 %r8, %r8, %r5;", "st.shared.b32 [%r1], %r7;"] {
+        let early = body(FENCE, &format!("{touch} // <- at\n{WAIT}")).replace("<- mma", "<- with");
+        is_found(&kernel(READY, &early), FaultKind::Fragment);
+        let unfenced = body(&format!("{FENCE}\n{touch} // <- with"), WAIT).replace("<- mma", "<- at");
+        is_found(&kernel(READY, &unfenced), FaultKind::WgmmaFence);
+    }
+    // Two products may have the same fragments.
+    let other = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f10, %f11, %f12, %f13}, {%r4, %r5, %r6, %r7}, %d5, 0, 1, 1, 0;";
+    is_right(&kernel(READY, &body(FENCE, &format!("{other}\n{COMMIT}\n{WAIT}"))), 16.0);
 }
 
 #[test]
