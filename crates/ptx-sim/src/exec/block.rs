@@ -104,7 +104,7 @@ impl<'g, 'a> Block<'g, 'a> {
             while !self.copies.is_empty() && self.draw.once_in(LANDS) {
                 self.land_one();
             }
-            while self.bulk.is_under_way() && self.draw.once_in(LANDS) {
+            while self.bulk.is_under_way() && self.draw.once_in(self.draw.bulk_lands()) {
                 self.land_bulk()?;
             }
         }
