@@ -132,6 +132,11 @@ impl<'a> Lowering<'a> {
             *target =
                 self.scopes.place(label).ok_or_else(|| PtxError::new(entry.line, "found a label without a place"))?;
         }
+        let asked = self.steps.iter().filter_map(|step| match step.action {
+            Action::Registers { count, .. } => Some(count),
+            _ => None,
+        });
+        let most_registers = asked.max().unwrap_or(0);
         let mut mnemonics = vec![String::new(); self.mnemonics.len()];
         for (name, place) in self.mnemonics {
             mnemonics[place as usize] = name;
@@ -153,6 +158,7 @@ impl<'a> Lowering<'a> {
             local_bytes: self.layout.local_bytes(),
             max_threads: entry.max_threads,
             max_registers: entry.max_registers,
+            most_registers,
             has_mbarriers,
             files: self.module.files.clone(),
         })

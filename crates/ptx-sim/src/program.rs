@@ -33,6 +33,8 @@ pub(crate) struct Program {
     pub(crate) max_threads: Option<u32>,
     /// Of a thread, where the text says so.
     pub(crate) max_registers: Option<u32>,
+    /// The most registers that `setmaxnreg` asks for; 0 where there is none.
+    pub(crate) most_registers: u32,
     /// It has `mbarrier` objects.
     pub(crate) has_mbarriers: bool,
     /// Names of source files by their numbers.

@@ -113,7 +113,7 @@ impl<'g, 'a> Block<'g, 'a> {
                     self.compute_product(number);
                 }
             }
-            while self.bulk.is_under_way() && self.draw.once_in(LANDS) {
+            while self.bulk.is_under_way() && self.draw.once_in(self.draw.bulk_lands()) {
                 self.land_bulk()?;
             }
         }

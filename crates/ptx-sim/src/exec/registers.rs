@@ -1,7 +1,8 @@
 //! `setmaxnreg` (PTX ISA, "Miscellaneous Instructions: setmaxnreg"): registers that warpgroups give back and take.
 //!
 //! How many registers a thread has at first an assembler decides: here it is what `.maxnreg` says, or as many as the block's
-//! threads can have each. Together with what was given back, that is all there is to take, and who wants more waits.
+//! threads can have each, but no more than the kernel ever asks for. There is nothing to take but what others give back, and
+//! who wants more than is there waits.
 
 use super::Trouble;
 use super::block::Block;
@@ -30,7 +31,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(program: &Program, warps: usize) -> Self {
         let each = ALL / (warps * LANES) as u32 / UNIT * UNIT;
-        let each = program.max_registers.unwrap_or(each).min(MOST);
+        let each = program.max_registers.unwrap_or(each.min(program.most_registers)).min(MOST);
         Pool { of: vec![each; warps], changes: vec![Vec::new(); warps], free: 0 }
     }
 

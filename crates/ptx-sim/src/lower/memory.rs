@@ -153,7 +153,7 @@ impl<'a> Lowering<'a> {
 
     /// `cp.async` and what belongs to it (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy").
     fn copy(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
-        if m.flag("reduce") {
+        if m.flag("reduce") || m.flag("mbarrier") {
             return Err(m.error("not simulated"));
         }
         m.wanted("kind", &[("async", ())])?;

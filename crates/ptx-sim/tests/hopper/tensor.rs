@@ -49,8 +49,10 @@ impl Tensor {
     /// Of an element of the input, numbered as its bytes lie: where it is, if it is in the tensor.
     fn place(&self, at: &[i64]) -> Option<u64> {
         let inside = at.iter().zip(&self.sizes).all(|(at, size)| (0..*size as i64).contains(at));
-        let rows = at[1..].iter().zip(&self.strides).map(|(at, stride)| *at as u64 * stride).sum::<u64>();
-        inside.then(|| at[0] as u64 * u64::from(self.element.bytes()) + rows)
+        inside.then(|| {
+            let rows = at[1..].iter().zip(&self.strides).map(|(at, stride)| *at as u64 * stride).sum::<u64>();
+            at[0] as u64 * u64::from(self.element.bytes()) + rows
+        })
     }
 }
 
