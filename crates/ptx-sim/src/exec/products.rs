@@ -52,11 +52,11 @@ impl Block<'_, '_> {
         if let Some((descriptor, major)) = a {
             for warp in warps_of(number) {
                 self.clocks.meet(threads_of(warp..warp + 1));
-                self.read_operand(number, step, descriptor, major, rows_of(major, (warp % WARPS) as u32))?;
+                self.read_operand(number, step, ("A", descriptor, major), rows_of(major, (warp % WARPS) as u32))?;
             }
         }
         self.clocks.meet(threads_of(warps_of(number)));
-        self.read_operand(number, step, b, product.b.major, columns_of(product))?;
+        self.read_operand(number, step, ("B", b, product.b.major), columns_of(product))?;
         // It takes as long as many instructions on registers.
         let cost = product.columns as u64 / 8;
         self.grid.steps_left = self.grid.steps_left.saturating_sub(cost);
@@ -105,24 +105,33 @@ impl Block<'_, '_> {
         &mut self,
         number: usize,
         step: u32,
-        descriptor: Descriptor,
-        major: Major,
+        (matrix, descriptor, major): (&str, Descriptor, Major),
         (lines, units): Part,
     ) -> Result<(), Trouble> {
         let (warp, lane) = self.clocks.ticket(self.ticket_of(number));
         let epoch = self.warpgroups[number].committed + 1;
         let by = By { block: self.number, warp, lane, pc: step, epoch };
-        let mut bytes = [0; UNIT as usize];
         for line in lines {
             for unit in units.clone() {
-                let address = descriptor.address(major, line, unit);
-                let at = self.shared_at(address, UNIT)?;
-                let noted = self.shared_races.phase_access(Kind::Operand, address, UNIT, &by, TOGETHER, &self.clocks);
-                noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
-                self.shared.read(at, &mut bytes).map_err(|missing| uninitialised("shared", missing as u64))?;
+                self.read_unit(descriptor.address(major, line, unit), &by).map_err(|trouble| {
+                    let other = if matrix == "A" { "row" } else { "column" };
+                    let place = match major {
+                        Major::K => format!("{other} {line}, k {}", 8 * unit),
+                        Major::Mn => format!("{other} {}, k {line}", 8 * unit),
+                    };
+                    Trouble { what: format!("{matrix} from {place} on: {}", trouble.what), ..trouble }
+                })?;
             }
         }
         Ok(())
+    }
+
+    fn read_unit(&mut self, address: u64, by: &By) -> Result<(), Trouble> {
+        let at = self.shared_at(address, UNIT)?;
+        let noted = self.shared_races.phase_access(Kind::Operand, address, UNIT, by, TOGETHER, &self.clocks);
+        noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
+        let mut bytes = [0; UNIT as usize];
+        self.shared.read(at, &mut bytes).map_err(|missing| uninitialised("shared", missing as u64))
     }
 
     /// Computes the first product of a warpgroup. That it can be done was seen when it was issued.

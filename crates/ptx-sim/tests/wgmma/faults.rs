@@ -232,6 +232,14 @@ fn operands_that_are_not_there() {
         let end = kernel.text[tile..].find(']').unwrap() + tile;
         kernel.text.replace_range(tile..end, "tile[32768");
         is_found(&kernel, kind);
+        let told = kernel.run(0).unwrap_err().to_string();
+        let place = match what {
+            "out of bounds by its fifth line" => "B from column 4, k 0 on: 16 bytes at 0x8000",
+            "a reserved bit" => "of B: reserved bits behind the base offset, bits 52 to 61: found 0x1, wanted 0",
+            "a base offset without a swizzle" => "of B: base offset, bits 49 to 51: found 1",
+            _ => "B from column 0, k 0 on: ",
+        };
+        assert!(told.contains(place), "{told}");
     }
 }
 
