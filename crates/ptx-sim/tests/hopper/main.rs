@@ -2,6 +2,7 @@
 
 mod bulk;
 mod compiled;
+mod hostile;
 mod maps;
 mod mbarrier;
 mod program;

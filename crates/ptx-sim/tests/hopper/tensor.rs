@@ -124,7 +124,7 @@ fn swizzles_are_those_of_the_tables() {
             is_right_once(&program, |word| {
                 let (line, chunk, within) = (word as usize / 32, word / 4 % 8, word % 4);
                 let number = 32 * line as u32 + 4 * table[(line + first) % 8][chunk as usize] + within;
-                2 * number | (2 * number + 1) << 16
+                (2 * number) | ((2 * number + 1) << 16)
             });
         }
     }
@@ -226,7 +226,7 @@ fn a_box_is_stored_where_it_is_inside() {
     let mixed = Tensor { swizzle: Swizzle::B128, ..Tensor::new(Element::U32, &[32, 8], &[32, 8]) };
     is_right(&store(&mixed, &[0, 0], fence, "cp.async.bulk.wait_group 0;"), |word| {
         let (row, column) = (word / 32, word % 32);
-        4 * (32 * row + (column / 4 ^ row) * 4 + column % 4)
+        4 * (32 * row + ((column / 4) ^ row) * 4 + column % 4)
     });
 }
 
@@ -234,7 +234,7 @@ fn a_box_is_stored_where_it_is_inside() {
 fn a_load_that_does_not_fit() {
     let tensor = Tensor::new(Element::F16, &[64, 16], &[64, 8]);
     let found = |tensor: &Tensor, at: &[i32], to| load(tensor, at, to, 1024).input(halves(1024));
-    is_right(&found(&tensor, &[0, 8], 0), |word| 512 + 2 * word | (513 + 2 * word) << 16);
+    is_right(&found(&tensor, &[0, 8], 0), |word| (512 + 2 * word) | ((513 + 2 * word) << 16));
     is_found(&found(&tensor, &[0, 0], 64), &[Misaligned]);
     is_found(&found(&tensor, &[0, 0], 16384), &[OutOfBounds]);
     // A map of another rank, and a tensor that is longer than its memory, or than what is written of it.
