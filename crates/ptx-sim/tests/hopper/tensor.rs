@@ -150,8 +150,11 @@ fn boxes_of_every_rank_with_any_coordinates() {
     ];
     for tensor in &tensors {
         for shift in [0, 1, -3, 2] {
-            let at: Vec<i32> =
-                (0..tensor.sizes.len() as i32).map(|axis| if axis % 2 == 0 { shift } else { -shift }).collect();
+            // Rows begin at multiples of 16 bytes.
+            let along = |axis: i32| if axis == 0 { 16 / tensor.element.bytes() as i32 } else { 1 };
+            let at =
+                (0..tensor.sizes.len() as i32).map(|axis| along(axis) * if axis % 2 == 0 { shift } else { -shift });
+            let at: Vec<i32> = at.collect();
             let input: Vec<u8> = (0..2048u32).map(|byte| (byte * 7 + byte / 256 + 1) as u8).collect();
             let program = load(tensor, &at, 0, tensor.bytes()).input(input.clone());
             let size = tensor.element.bytes();
@@ -236,6 +239,8 @@ fn a_load_that_does_not_fit() {
     let found = |tensor: &Tensor, at: &[i32], to| load(tensor, at, to, 1024).input(halves(1024));
     is_right(&found(&tensor, &[0, 8], 0), |word| (512 + 2 * word) | ((513 + 2 * word) << 16));
     is_found(&found(&tensor, &[0, 0], 64), &[Misaligned]);
+    is_found(&found(&tensor, &[4, 0], 0), &[Misaligned]);
+    is_found(&found(&tensor, &[-1, 0], 0), &[Misaligned]);
     is_found(&found(&tensor, &[0, 0], 16384), &[OutOfBounds]);
     // A map of another rank, and a tensor that is longer than its memory, or than what is written of it.
     is_found(&found(&tensor, &[0, 0, 0], 0), &[WrongMap]);
