@@ -230,6 +230,7 @@ impl<'a> Lowering<'a> {
             "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" | "elect" => self.exchange(i, m),
             "mma" => self.mma(i, m),
             "mbarrier" => self.mbarrier(i, m),
+            "createpolicy" => self.cache_policy(i, m),
             "setmaxnreg" => self.set_registers(i, m),
             "mapa" | "getctarank" => self.cluster_address(i, m),
             "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {

@@ -137,7 +137,10 @@ impl Block<'_, '_> {
                 let global = self.lane_place(address, by).1;
                 aligned(shared, UNIT as usize)?;
                 aligned(global, UNIT as usize)?;
-                if !prefetches {
+                if prefetches {
+                    let found = self.grid.memory.allocation(global, bytes);
+                    found.map_err(|found| outside(global, bytes, found))?;
+                } else {
                     self.shared_at(shared, bytes)?;
                 }
                 Ok((vec![Piece { shared, global: Some(global), bytes, fill: Fill::default() }], bytes))

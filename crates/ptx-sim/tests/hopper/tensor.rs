@@ -288,10 +288,19 @@ fn a_map_that_is_none() {
 #[test]
 fn prefetches_are_looked_at_and_do_nothing() {
     let tensor = Tensor::new(Element::F16, &[64, 16], &[64, 8]);
-    let body = "mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\nprefetch.tensormap [%d3];\n\
-                cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d3, {0, 0}]; // <- at\n\
-                cp.async.bulk.prefetch.L2.global [%d9], 64;\nst.global.u32 [%d1], 5;";
-    let of = tensor.clone();
-    is_right(&Program::new(1, body).map(move |input, _| of.encode(input)), |_| 5);
-    is_found(&Program::new(1, body), &[WrongMap]);
+    let prefetches = |map: &str, bytes: u32| {
+        let body = format!(
+            "mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\n{map}\n\
+             cp.async.bulk.prefetch.L2.global [%d9+16352], {bytes}; // <- at\nst.global.u32 [%d1], 5;"
+        );
+        let of = tensor.clone();
+        Program::new(1, &body).map(move |input, _| of.encode(input))
+    };
+    let boxed = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d3, {0, 0}];";
+    for map in ["prefetch.tensormap [%d3];", "prefetch.param.tensormap [map];", boxed] {
+        is_right(&prefetches(map, 32), |_| 5);
+        let wrong = Program::new(1, &format!("mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\n{map} // <- at"));
+        is_found(&wrong, &[WrongMap]);
+    }
+    is_found(&prefetches("", 48), &[OutOfBounds]);
 }
