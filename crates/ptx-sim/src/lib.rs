@@ -36,8 +36,13 @@
 //! # What is simulated
 //!
 //! - **A reader** for the PTX that nvcc, NVRTC and Triton write for sm_80, with what chapter 5's kernels and the next ones on
-//!   tensor cores use. Anything else is an error that names its line: no instruction and no modifier is skipped that could
-//!   matter.
+//!   tensor cores use, and for sm_90a. Anything else is an error that names its line: no instruction and no modifier is
+//!   skipped that could matter.
+//! - **Hopper's asynchrony**, for clusters of one block: `mbarrier` objects with their phases, arrivals and bytes; bulk copies
+//!   (`cp.async.bulk`) and copies of boxes of tensors of 1 to 5 dimensions (`cp.async.bulk.tensor`), whose maps [`TensorMap`]
+//!   makes; `setmaxnreg`, of whole warpgroups and from what other ones gave back; `elect.sync`. Loads land when the schedule
+//!   says, in any order, at the latest when all wait. Who waits for a phase that cannot end is a deadlock, whose report says
+//!   how many arrivals and bytes are missing.
 //! - **Arithmetic**, bit for bit as an H200 has it in a corpus of small programs, one or more for each form of an instruction:
 //!   every rounding mode, `.ftz`, `.sat`, NaN. Where the ISA leaves a result open it is within the ISA's bound, not the
 //!   hardware's bits: `ex2.approx` and its like, the order of the sums of `mma` and `wgmma`, and which NaN it is in f64 and
@@ -65,6 +70,16 @@
 //! - **Atomics and fences** ("Release and Acquire Patterns"): a release, or a relaxed write after a fence, is ordered before
 //!   the acquire, or the relaxed read before a fence, that reads it. Scopes are not told apart, and what one thread learns of
 //!   another *block* all threads of its own count as knowing: some races between blocks can be missed, none is made up.
+//! - **Two proxies** ("Proxies"): what bulk copies do is of the async proxy. An access by the generic proxy and then one by the
+//!   async proxy to the same byte, of which one writes, need a `fence.proxy.async` of that memory somewhere between the two in
+//!   the chain that orders them: that of a writer before a barrier will do, and that of the thread that issues the copy. The
+//!   other way none is needed, as who has waited for a copy sees it. `mbarrier.init` needs its fence too, of either kind.
+//!   Between different blocks no fence is asked for.
+//! - **Phases** ("mbarrier"): an arrival releases, and a wait that succeeds acquires what was released in the phases that are
+//!   over. A load is ordered before those who have seen the phase that it completes, and before nobody else: until then it
+//!   conflicts with every access to where it goes. It counts in the phase in which it was issued, and a phase that would end
+//!   without it is a fault. A store conflicts with writes to its source until `wait_group.read`, and with all accesses to its
+//!   destination until `wait_group`. A block must not end before its shared memory is free of copies.
 //! - **Asynchronous copies** ("Asynchronous Operations", "Non-bulk copy"): from issue until the wait for their group, they
 //!   conflict with every access to where they go, by whatever thread, and with every write to where they come from. After it
 //!   they are accesses of the thread that waited.
@@ -85,6 +100,12 @@
 //! - A `shfl` that reads a lane outside its mask, which the ISA leaves open, gives what that lane has.
 //! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers,
 //!   `printf`, clusters of more than one block, and `wgmma` of other types or of sparse matrices are refused.
+//! - Of bulk copies those between blocks, multicast, reductions, `im2col`, and tensor maps with an interleave, element strides
+//!   or rows narrower than their swizzle; of `mbarrier` what is `.relaxed`, and arrivals by `cp.async`; `barrier.cluster` and
+//!   `griddepcontrol`: refused by name.
+//! - Which registers a thread has before the first `setmaxnreg`, an assembler decides: here as many as the block's threads can
+//!   have each, but no more than the kernel asks for.
+//! - The NaN for elements outside of a tensor is one of many: which one a device has is not published.
 //! - Where `wgmma` has an operand is as the ISA tells, its base offset too; it is not in the corpus of what an H200 did.
 
 mod clock;

@@ -236,6 +236,7 @@ impl<'a> Lowering<'a> {
             "mma" => self.mma(i, m),
             "wgmma" => self.wgmma(i, m),
             "mbarrier" => self.mbarrier(i, m),
+            "createpolicy" => self.cache_policy(i, m),
             "setmaxnreg" => self.set_registers(i, m),
             "mapa" | "getctarank" => self.cluster_address(i, m),
             "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {

@@ -20,6 +20,10 @@ use crate::races::{By, Kind, Races};
 /// After each turn copies land, one for each time that one chance in so many comes up in a row.
 const LANDS: u32 = 2;
 
+/// How often those who wait for phases are told that these are not over, with nothing happening in between: one who counts
+/// may do something else after some times.
+const PATIENCE: u32 = 64;
+
 pub(super) struct Block<'g, 'a> {
     pub(super) grid: &'g mut Grid<'a>,
     pub(super) at: [u32; 3],
@@ -43,8 +47,8 @@ pub(super) struct Block<'g, 'a> {
     pub(super) registers: Pool,
     /// What happened so far that others may have waited for.
     pub(super) progress: u64,
-    /// What had happened when those who wait for phases were last told that they wait in vain.
-    told_at: Option<u64>,
+    /// What had happened when those who wait for phases were last told that they wait in vain, and how often they were told.
+    told: (u64, u32),
     /// Instructions so far.
     pub(super) time: u64,
 }
@@ -73,7 +77,7 @@ impl<'g, 'a> Block<'g, 'a> {
             bulk: Bulk::default(),
             registers: Pool::new(program, warps),
             progress: 0,
-            told_at: None,
+            told: (0, 0),
             time: 0,
             grid,
         }
@@ -128,17 +132,20 @@ impl<'g, 'a> Block<'g, 'a> {
         self.warps[warp].groups.iter().any(|group| group.waits.is_over())
     }
 
-    /// All wait. A bulk copy lands, or else those who wait for phases are told that they wait in vain, once after each thing
-    /// that happens. False where there is nothing of that kind to do.
+    /// All wait. A bulk copy lands, or else those who wait for phases are told that they wait in vain, some times after each
+    /// thing that happens. False where there is nothing of that kind to do.
     fn unstick(&mut self) -> Result<bool, Box<Fault>> {
         if self.bulk.is_under_way() && self.warps.iter().any(|warp| warp.live != 0) {
             self.land_bulk()?;
             return Ok(true);
         }
-        if self.told_at == Some(self.progress) {
+        if self.told.0 != self.progress {
+            self.told = (self.progress, 0);
+        }
+        if self.told.1 == PATIENCE {
             return Ok(false);
         }
-        self.told_at = Some(self.progress);
+        self.told.1 += 1;
         let waits = |waits| matches!(waits, Waits::Phase(_));
         let roused = self.warps.iter_mut().map(|warp| warp.rouse(waits, Waits::Expired));
         Ok(roused.filter(|any| *any).count() > 0)

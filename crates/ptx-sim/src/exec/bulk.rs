@@ -137,7 +137,10 @@ impl Block<'_, '_> {
                 let global = self.lane_place(address, by).1;
                 aligned(shared, UNIT as usize)?;
                 aligned(global, UNIT as usize)?;
-                if !prefetches {
+                if prefetches {
+                    let found = self.grid.memory.allocation(global, bytes);
+                    found.map_err(|found| outside(global, bytes, found))?;
+                } else {
                     self.shared_at(shared, bytes)?;
                 }
                 Ok((vec![Piece { shared, global: Some(global), bytes, fill: Fill::default() }], bytes))
@@ -154,6 +157,12 @@ impl Block<'_, '_> {
                     return Ok((Vec::new(), 0));
                 }
                 aligned(shared, BOX_ALIGNMENT)?;
+                // An H200 stops at another place, on either side of the tensor's edge, as at an illegal instruction.
+                let first = i64::from(at[0]) * i64::from(map.element_bytes);
+                if first % i64::from(UNIT) != 0 {
+                    let what = format!("found a box whose rows begin at byte {first}, wanted a multiple of {UNIT}");
+                    return Err(Trouble::new(FaultKind::Misaligned, what));
+                }
                 let bytes = u32::try_from(map.box_bytes()).unwrap_or(u32::MAX);
                 self.shared_at(shared, bytes)?;
                 Ok((boxed(&map, &at, shared), bytes))

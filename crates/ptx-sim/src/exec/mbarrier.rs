@@ -8,8 +8,8 @@
 //! GPU it would be luck in which of the two it counts.
 //!
 //! Who waits sleeps until some phase is over: that is one of the orders that a schedule may choose, also for those who only
-//! ask. Once nothing else goes on, sleepers are told once that their phase is not over, as the time limit of `try_wait` would;
-//! when they come back, and nothing has happened in between, nothing will.
+//! ask. Once nothing else goes on, sleepers are told that their phase is not over, as the time limit of `try_wait` would; when
+//! they have come back often, and nothing has happened in between, nothing will.
 
 use super::Trouble;
 use super::access::aligned;
@@ -155,8 +155,9 @@ impl Block<'_, '_> {
         Ok(())
     }
 
+    /// A lane's number of 32 bits.
     fn operand(&self, source: crate::lanes::Source, by: By) -> u64 {
-        self.warps[usize::from(by.warp)].registers.lane(source, by.lane.into())
+        self.warps[usize::from(by.warp)].registers.lane(source, by.lane.into()) & u64::from(u32::MAX)
     }
 
     /// A lane's address of an object.
@@ -302,7 +303,11 @@ impl Block<'_, '_> {
         for lane in lanes(active) {
             let by = By { block: self.number, warp: warp as u16, lane: lane as u8, pc: group.step, epoch: 0 };
             let at = self.object_place(address, by).map_err(|trouble| trouble.lane(lane))?;
-            let phase = self.operand(wait.phase, by);
+            let phase = if wait.by_parity {
+                self.operand(wait.phase, by)
+            } else {
+                self.warps[warp].registers.lane(wait.phase, lane)
+            };
             let object = self.object(at, by).map_err(|trouble| trouble.lane(lane))?;
             if object.is_over(phase, wait.by_parity).map_err(|trouble| trouble.lane(lane))? {
                 over |= 1 << lane;

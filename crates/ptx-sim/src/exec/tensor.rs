@@ -29,13 +29,13 @@ impl Piece {
     }
 }
 
-/// The map, for a copy with so many coordinates.
+/// The map, for a copy with so many coordinates; for any, if there are none.
 pub(super) fn read_map(bytes: &[u8; 128], coordinates: usize) -> Result<Layout, Trouble> {
     let wrong = |what: String| Trouble::new(FaultKind::TensorMap, what);
     let map = Layout::decode(bytes).ok_or_else(|| {
         wrong("found bytes that are no tensor map of this device, or were changed since, wanted one".into())
     })?;
-    if map.rank != coordinates {
+    if coordinates > 0 && map.rank != coordinates {
         let found = map.rank;
         return Err(wrong(format!(
             "found a map of {found} dimensions, wanted {coordinates}, as the copy has coordinates"

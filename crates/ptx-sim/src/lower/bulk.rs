@@ -50,6 +50,30 @@ impl<'a> Lowering<'a> {
         Ok(Action::Bulk(copy).into())
     }
 
+    /// `prefetch.tensormap`: the map is looked at.
+    pub(super) fn prefetch_map(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        self.hopper(m, false)?;
+        let space = m.one_of(&[("param", Space::Param), ("const", Space::Const)]);
+        let [map] = self.operands(i)?;
+        let global = BulkGlobal::Box { map: self.address(map, space)?, at: Vec::new() };
+        Ok(Action::Bulk(BulkCopy { kind: BulkKind::Prefetch, global }).into())
+    }
+
+    /// `createpolicy`: there are no caches here, so one policy is as good as another.
+    pub(super) fn cache_policy(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        m.wanted("kind", &[("fractional", ())])?;
+        m.skip(|name| name.starts_with("L2::"));
+        m.wanted("type", &[("b64", ())])?;
+        let (d, fraction) = match i.operands.as_slice() {
+            [d] => (d, None),
+            [d, fraction] => (d, Some(fraction)),
+            _ => return Err(m.error("found another number of operands")),
+        };
+        fraction.map(|fraction| self.source(fraction, Type::F32)).transpose()?;
+        let d = self.target(d, Type::B64)?;
+        Ok(Lowered::compute(move |r, mask| r.put(d, mask, [0u64; 32])))
+    }
+
     /// How many coordinates a tensor copy has.
     fn tensor_form(&mut self, m: &mut Modifiers<'a>) -> Result<usize> {
         let rank = m.wanted("number of dimensions", &[("1d", 1), ("2d", 2), ("3d", 3), ("4d", 4), ("5d", 5)])?;

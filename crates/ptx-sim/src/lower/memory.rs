@@ -23,8 +23,9 @@ impl<'a> Lowering<'a> {
             "atom" | "red" => self.atomic(i, m),
             "cp" => self.copy(i, m),
             "ldmatrix" | "stmatrix" => self.matrix(i, m),
+            _ if m.flag("tensormap") => self.prefetch_map(i, m),
             _ => {
-                let levels = ["global", "local", "param", "const", "L1", "L2", "tensormap"];
+                let levels = ["global", "local", "param", "const", "L1", "L2"];
                 m.skip(|name| is_hint(name) || levels.contains(&name));
                 Ok(Action::Nothing.into())
             }

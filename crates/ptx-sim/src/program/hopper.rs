@@ -64,6 +64,7 @@ pub(crate) enum BulkKind {
 pub(crate) enum BulkGlobal {
     /// So many bytes from an address on.
     Line { address: Address, bytes: Source },
-    /// A box of a tensor: where its map is, and where in the tensor the box begins, the innermost coordinate first.
+    /// A box of a tensor: where its map is, and where in the tensor the box begins, the innermost coordinate first. With no
+    /// coordinates, the map alone.
     Box { map: Address, at: Vec<Source> },
 }

@@ -48,6 +48,9 @@ fn a_load_is_waited_for() {
     let by_cta =
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile], [%d9], 256, [bars], %d9;";
     is_right(&Load { copy: by_cta, ..Load::right() }.program(), |thread| 100 + thread);
+    let hint = "createpolicy.fractional.L2::evict_last.b64 %d5, 0f3F800000;\n\
+                cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile], [%d9], 256, [bars], %d5;";
+    is_right(&Load { copy: hint, ..Load::right() }.program(), |thread| 100 + thread);
     // What is issued before it is expected counts too.
     let (copy, expect) = (Load::right().expect, Load::right().copy);
     is_right(&Load { expect, copy, ..Load::right() }.program(), |thread| 100 + thread);

@@ -10,7 +10,7 @@ const BODY: &str = "
     mbarrier.init.shared::cta.b64 [bars+8], 64; fence.mbarrier_init.release.cluster; $L_made: bar.sync 0;
     setmaxnreg.dec.sync.aligned.u32 40; elect.sync _|%p1, -1; mov.u64 %d2, map; cvta.param.u64 %d2, %d2; mov.u32 %r1, 1;
     ld.param.u64 %d0, [out]; @%p0 bra $L_issued; mbarrier.arrive.expect_tx.shared::cta.b64 %d1, [bars], 640;
-    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%d2, {-1, %r1}], [bars];
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%d2, {-4, %r1}], [bars];
     cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile+1024], [%d0], 128, [bars], %d2;
     $L_issued: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bars], 0; @!%p1 bra $L_issued;
     ld.shared.u32 %r2, [tile]; fence.proxy.async.shared::cta; mbarrier.arrive.shared::cta.b64 %d1, [bars+8];

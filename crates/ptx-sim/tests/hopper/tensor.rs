@@ -150,8 +150,11 @@ fn boxes_of_every_rank_with_any_coordinates() {
     ];
     for tensor in &tensors {
         for shift in [0, 1, -3, 2] {
-            let at: Vec<i32> =
-                (0..tensor.sizes.len() as i32).map(|axis| if axis % 2 == 0 { shift } else { -shift }).collect();
+            // Rows begin at multiples of 16 bytes.
+            let along = |axis: i32| if axis == 0 { 16 / tensor.element.bytes() as i32 } else { 1 };
+            let at =
+                (0..tensor.sizes.len() as i32).map(|axis| along(axis) * if axis % 2 == 0 { shift } else { -shift });
+            let at: Vec<i32> = at.collect();
             let input: Vec<u8> = (0..2048u32).map(|byte| (byte * 7 + byte / 256 + 1) as u8).collect();
             let program = load(tensor, &at, 0, tensor.bytes()).input(input.clone());
             let size = tensor.element.bytes();
@@ -236,6 +239,8 @@ fn a_load_that_does_not_fit() {
     let found = |tensor: &Tensor, at: &[i32], to| load(tensor, at, to, 1024).input(halves(1024));
     is_right(&found(&tensor, &[0, 8], 0), |word| (512 + 2 * word) | ((513 + 2 * word) << 16));
     is_found(&found(&tensor, &[0, 0], 64), &[Misaligned]);
+    is_found(&found(&tensor, &[4, 0], 0), &[Misaligned]);
+    is_found(&found(&tensor, &[-1, 0], 0), &[Misaligned]);
     is_found(&found(&tensor, &[0, 0], 16384), &[OutOfBounds]);
     // A map of another rank, and a tensor that is longer than its memory, or than what is written of it.
     is_found(&found(&tensor, &[0, 0, 0], 0), &[WrongMap]);
@@ -283,10 +288,19 @@ fn a_map_that_is_none() {
 #[test]
 fn prefetches_are_looked_at_and_do_nothing() {
     let tensor = Tensor::new(Element::F16, &[64, 16], &[64, 8]);
-    let body = "mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\nprefetch.tensormap [%d3];\n\
-                cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d3, {0, 0}]; // <- at\n\
-                cp.async.bulk.prefetch.L2.global [%d9], 64;\nst.global.u32 [%d1], 5;";
-    let of = tensor.clone();
-    is_right(&Program::new(1, body).map(move |input, _| of.encode(input)), |_| 5);
-    is_found(&Program::new(1, body), &[WrongMap]);
+    let prefetches = |map: &str, bytes: u32| {
+        let body = format!(
+            "mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\n{map}\n\
+             cp.async.bulk.prefetch.L2.global [%d9+16352], {bytes}; // <- at\nst.global.u32 [%d1], 5;"
+        );
+        let of = tensor.clone();
+        Program::new(1, &body).map(move |input, _| of.encode(input))
+    };
+    let boxed = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d3, {0, 0}];";
+    for map in ["prefetch.tensormap [%d3];", "prefetch.param.tensormap [map];", boxed] {
+        is_right(&prefetches(map, 32), |_| 5);
+        let wrong = Program::new(1, &format!("mov.u64 %d3, map;\ncvta.param.u64 %d3, %d3;\n{map} // <- at"));
+        is_found(&wrong, &[WrongMap]);
+    }
+    is_found(&prefetches("", 48), &[OutOfBounds]);
 }
