@@ -21,12 +21,13 @@
 //!
 //! There are two ways to enter what an instruction does by the async proxy, by how it ends:
 //!
-//! - The threads that issued it wait for it (bulk groups, `wgmma`): [`Races::begin_async`] with [`Kind::AsyncFrom`] or
+//! - The threads that issued it wait for it (bulk groups): [`Races::begin_async`] with [`Kind::AsyncFrom`] or
 //!   [`Kind::AsyncTo`], and [`Races::end_async`] at the wait. Between the two it is in flight and conflicts with all that it
 //!   does not agree with, whatever the order; afterwards it is a read or a write by the thread that waited. Each has a
 //!   number of its own, which no other of the same thread has.
 //! - A phase of an `mbarrier` ends it: [`Races::phase_access`] with [`Kind::PhaseRead`] or [`Kind::PhaseWrite`]. It belongs
-//!   to the ticket of the `mbarrier`, in the epoch of the phase, and is ordered before who has learnt that epoch.
+//!   to the ticket of the `mbarrier`, in the epoch of the phase, and is ordered before who has learnt that epoch. So it is with
+//!   what a `wgmma` reads, [`Kind::Operand`]: the ticket is its warpgroup's, and a group of products the epoch.
 //!
 //! One [`Races`] is made for the shared memory of each block, and one for global memory in each launch. It costs 16 bytes for
 //! each byte that was touched. It does not know what is allocated or written: that is [`memory`](crate::memory).
@@ -209,7 +210,8 @@ impl Races {
     }
 
     /// A thread has the async proxy read ([`Kind::PhaseRead`]) or write ([`Kind::PhaseWrite`]) here, until a phase of an
-    /// `mbarrier` is complete: `by` names the ticket and the epoch of that.
+    /// `mbarrier` is complete; or threads that act as one read an operand ([`Kind::Operand`]). `by` names the ticket and the
+    /// epoch.
     ///
     /// # Errors
     /// As of a read or a write by the thread; and an access by the generic proxy that is not fenced.
