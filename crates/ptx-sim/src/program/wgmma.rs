@@ -69,7 +69,7 @@ impl Touches {
         let products = || steps.iter().filter_map(Step::product);
         let mut slots: HashSet<u32> = products().flat_map(|product| narrow(&product.d)).collect();
         slots.extend(products().flat_map(|product| product.a.slots()));
-        if slots.is_empty() {
+        if !steps.iter().any(|step| matches!(step.action, Action::Warpgroup(_))) {
             return Touches::default();
         }
         let mut touches = Touches { begins: vec![0], all: Vec::new() };

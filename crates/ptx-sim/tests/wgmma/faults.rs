@@ -269,6 +269,14 @@ fn warps_that_do_not_do_the_same() {
 }
 
 #[test]
+fn fences_and_waits_without_products() {
+    is_right(&kernel(READY, &format!("{WAIT}\n{FENCE}\n{COMMIT}\n{COMMIT}\n{WAIT}")), 0.0);
+    let mut few = kernel(READY, &format!("{FENCE} // <- at"));
+    few.threads = 64;
+    is_found(&few, FaultKind::Divergence);
+}
+
+#[test]
 fn two_warpgroups_have_accumulators_of_their_own() {
     // The second warpgroup multiplies twice, in another order with the first under each seed.
     let twice = format!("setp.lt.u32 %p2, %r0, 128;\n@%p2 bra $L_end;\n{MMA}, %d4, %d5, %p1, 1, 1, 0, 0;\n$L_end:");
