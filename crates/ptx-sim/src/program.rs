@@ -2,7 +2,7 @@
 
 mod hopper;
 
-pub(crate) use hopper::{Arrival, BulkCopy, BulkGlobal, BulkKind, Mbarrier, Operation, PhaseWait};
+pub(crate) use hopper::{Arrival, BulkCopy, BulkGlobal, BulkKind, ClusterBarrier, Mbarrier, Operation, PhaseWait};
 
 use crate::clock::Proxied;
 use crate::lanes::{Condition, LANES, Mask, Registers, Source, Target};
@@ -112,6 +112,7 @@ pub(crate) enum Action {
     /// `fence.mbarrier_init`.
     FenceMbarriers,
     Mbarrier(Mbarrier),
+    ClusterBarrier(ClusterBarrier),
     Bulk(BulkCopy),
     CommitBulk,
     /// Waits until at most so many of the last bulk groups are under way, or of their reads alone.

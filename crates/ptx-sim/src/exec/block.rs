@@ -2,6 +2,7 @@
 
 use super::barriers::Barriers;
 use super::bulk::Bulk;
+use super::cluster::Cluster;
 use super::copies::InFlight;
 use super::mbarrier::{MOST_OBJECTS, Mbarriers};
 use super::registers::Pool;
@@ -35,6 +36,7 @@ pub(super) struct Block<'g, 'a> {
     pub(super) local: Bytes,
     pub(super) clocks: Clocks,
     pub(super) barriers: Barriers,
+    pub(super) cluster: Cluster,
     /// By address of shared memory.
     pub(super) signals: Signals,
     pub(super) fences: Fences,
@@ -66,6 +68,7 @@ impl<'g, 'a> Block<'g, 'a> {
             local: Bytes::new(threads * program.local_bytes as usize),
             clocks: Clocks::new(threads, tickets),
             barriers: Barriers::default(),
+            cluster: Cluster::default(),
             signals: Signals::default(),
             fences: Fences::default(),
             copies: Vec::new(),
@@ -178,6 +181,7 @@ impl<'g, 'a> Block<'g, 'a> {
         match &step.action {
             _ if active == 0 => {}
             Action::Barrier(barrier) => return self.barrier(warp, place, barrier, active),
+            Action::ClusterBarrier(barrier) => return self.cluster_barrier(warp, place, *barrier, active),
             Action::Mbarrier(Mbarrier { address, operation: Operation::Wait(wait) }) => {
                 return self.wait_for_phase(warp, place, address, *wait, active);
             }
@@ -199,6 +203,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 self.warps[warp].exit(place, active);
                 self.go_on(warp, rest, next);
                 self.complete_barriers();
+                self.complete_cluster();
                 return Ok(());
             }
             Action::Compute(compute) => compute(&mut self.warps[warp].registers, met),
@@ -249,6 +254,7 @@ impl<'g, 'a> Block<'g, 'a> {
             | Action::Branch { .. }
             | Action::Exit
             | Action::Barrier(_)
+            | Action::ClusterBarrier(_)
             | Action::Registers { .. } => {}
         }
         Ok(())
@@ -335,6 +341,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 let site = self.site(self.at, warp as u32, group.step, None);
                 let waits = match group.waits {
                     Waits::Barrier(id) => self.barriers.told(id, &self.warps),
+                    Waits::Cluster => self.cluster.told(&self.warps),
                     Waits::Phase(at) => self.mbarriers.told(at),
                     Waits::Registers(count) => self.registers.told(warp, count),
                     _ => "other lanes of their warp".into(),

@@ -37,6 +37,8 @@ pub(super) enum Waits {
     Lanes,
     /// A barrier of the block, by its number.
     Barrier(u8),
+    /// The barrier of the cluster.
+    Cluster,
     /// A phase of an `mbarrier`, by its address.
     Phase(u32),
     /// For nothing any more: the time for which it waits for a phase is over.
