@@ -9,6 +9,7 @@ mod access;
 mod barriers;
 mod block;
 mod bulk;
+mod cluster;
 mod copies;
 mod matrix;
 mod mbarrier;

@@ -96,17 +96,17 @@
 //! - No time, no caches, no occupancy: [`Counters`] count what a kernel asks for, and nothing says how long it would take.
 //! - What a racy program does beyond its first race, and so every weak-memory effect.
 //! - Blocks run one after another: kernels whose blocks wait for each other end as a deadlock or at the step limit.
-//! - Registers that are read before they are written hold 0, and nobody says so.
-//! - A `shfl` that reads a lane outside its mask, which the ISA leaves open, gives what that lane has.
-//! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers,
-//!   `printf`, clusters of more than one block, and `wgmma` of other types or of sparse matrices are refused.
 //! - Of bulk copies those between blocks, multicast, reductions, `im2col`, and tensor maps with an interleave, element strides
-//!   or rows narrower than their swizzle; of `mbarrier` what is `.relaxed`, and arrivals by `cp.async`; `barrier.cluster` and
+//!   or rows narrower than their swizzle; of `mbarrier` what is `.relaxed`, and arrivals by `cp.async`; and
 //!   `griddepcontrol`: refused by name.
 //! - Which registers a thread has before the first `setmaxnreg`, an assembler decides: here as many as the block's threads can
 //!   have each, but no more than the kernel asks for.
 //! - The NaN for elements outside of a tensor is one of many: which one a device has is not published.
 //! - Where `wgmma` has an operand is as the ISA tells, its base offset too; it is not in the corpus of what an H200 did.
+//! - Registers that are read before they are written hold 0, and nobody says so.
+//! - A `shfl` that reads a lane outside its mask, which the ISA leaves open, gives what that lane has.
+//! - Arithmetic in f64 rounds to nearest alone. Textures, surfaces, functions that call themselves, calls through pointers,
+//!   `printf`, clusters of more than one block, and `wgmma` of other types or of sparse matrices are refused.
 
 mod clock;
 mod counters;

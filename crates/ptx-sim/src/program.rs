@@ -3,7 +3,7 @@
 mod hopper;
 mod wgmma;
 
-pub(crate) use hopper::{Arrival, BulkCopy, BulkGlobal, BulkKind, Mbarrier, Operation, PhaseWait};
+pub(crate) use hopper::{Arrival, BulkCopy, BulkGlobal, BulkKind, ClusterBarrier, Mbarrier, Operation, PhaseWait};
 pub(crate) use wgmma::{Left, Operand, Product, ScaleD, Touch, Touches, Warpgroup, narrow};
 
 use crate::clock::Proxied;
@@ -116,6 +116,7 @@ pub(crate) enum Action {
     /// `fence.mbarrier_init`.
     FenceMbarriers,
     Mbarrier(Mbarrier),
+    ClusterBarrier(ClusterBarrier),
     Bulk(BulkCopy),
     CommitBulk,
     /// Waits until at most so many of the last bulk groups are under way, or of their reads alone.

@@ -2,6 +2,7 @@
 
 use super::barriers::Barriers;
 use super::bulk::Bulk;
+use super::cluster::Cluster;
 use super::copies::InFlight;
 use super::mbarrier::{self, Mbarriers};
 use super::registers::Pool;
@@ -36,6 +37,7 @@ pub(super) struct Block<'g, 'a> {
     pub(super) local: Bytes,
     pub(super) clocks: Clocks,
     pub(super) barriers: Barriers,
+    pub(super) cluster: Cluster,
     /// By address of shared memory.
     pub(super) signals: Signals,
     pub(super) fences: Fences,
@@ -69,6 +71,7 @@ impl<'g, 'a> Block<'g, 'a> {
             local: Bytes::new(threads * program.local_bytes as usize),
             clocks: Clocks::new(threads, mbarrier::tickets(program) + warpgroups.next_multiple_of(LANES)),
             barriers: Barriers::default(),
+            cluster: Cluster::default(),
             signals: Signals::default(),
             fences: Fences::default(),
             copies: Vec::new(),
@@ -187,6 +190,7 @@ impl<'g, 'a> Block<'g, 'a> {
         match &step.action {
             _ if active == 0 => {}
             Action::Barrier(barrier) => return self.barrier(warp, place, barrier, active),
+            Action::ClusterBarrier(barrier) => return self.cluster_barrier(warp, place, *barrier, active),
             Action::Mbarrier(Mbarrier { address, operation: Operation::Wait(wait) }) => {
                 return self.wait_for_phase(warp, place, address, *wait, active);
             }
@@ -211,6 +215,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 self.warps[warp].exit(place, active);
                 self.go_on(warp, rest, next);
                 self.complete_barriers();
+                self.complete_cluster();
                 return Ok(());
             }
             Action::Warpgroup(action) => return self.warpgroup(warp, place, action),
@@ -262,6 +267,7 @@ impl<'g, 'a> Block<'g, 'a> {
             | Action::Branch { .. }
             | Action::Exit
             | Action::Barrier(_)
+            | Action::ClusterBarrier(_)
             | Action::Registers { .. }
             | Action::Warpgroup(_) => {}
         }
@@ -356,6 +362,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 let waits = match group.waits {
                     Waits::Barrier(id) => self.barriers.told(id, &self.warps),
                     Waits::Warpgroup => "other warps of their warpgroup".into(),
+                    Waits::Cluster => self.cluster.told(&self.warps),
                     Waits::Phase(at) => self.mbarriers.told(at),
                     Waits::Registers(count) => self.registers.told(warp, count),
                     _ => "other lanes of their warp".into(),

@@ -39,6 +39,8 @@ pub(super) enum Waits {
     Barrier(u8),
     /// The other warps of its warpgroup, at the same step.
     Warpgroup,
+    /// The barrier of the cluster.
+    Cluster,
     /// A phase of an `mbarrier`, by its address.
     Phase(u32),
     /// For nothing any more: the time for which it waits for a phase is over.

@@ -115,6 +115,9 @@ impl<'a> Lowering<'a> {
             let members = self.source(members, Type::B32)?;
             return Ok(Lowered::from(Action::OrderWarp).members(members));
         }
+        if i.opcode == "barrier" && m.flag("cluster") {
+            return self.cluster_barrier(i, m);
+        }
         m.flag("cta");
         let aligned = m.flag("aligned") || i.opcode == "bar";
         #[derive(Clone, Copy, PartialEq)]

@@ -1,9 +1,9 @@
-//! `mbarrier` (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier"), `setmaxnreg`, and addresses in
-//! a cluster, of which a block is all there is here.
+//! `mbarrier` (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier"), `setmaxnreg`, and barriers and
+//! addresses of a cluster, of which a block is all there is here.
 
 use super::{Lowered, Lowering, Modifiers, Result};
 use crate::lanes::{Lanes, Source};
-use crate::program::{Action, Arrival, Mbarrier, Operation, PhaseWait};
+use crate::program::{Action, Arrival, ClusterBarrier, Mbarrier, Operation, PhaseWait};
 use crate::ptx::{Instruction, Operand, Space, Type};
 
 /// Bits of a state that hold the pending count; those above them hold the phase.
@@ -145,6 +145,21 @@ impl<'a> Lowering<'a> {
             return Err(m.error(format!("found {count} registers, wanted {wanted}")));
         }
         Ok(Lowered::from(Action::Registers { count: count as u32, grows }).whole_warp())
+    }
+
+    /// `barrier.cluster`.
+    pub(super) fn cluster_barrier(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        self.hopper(m, false)?;
+        let arrives = m.wanted("kind", &[("arrive", true), ("wait", false)])?;
+        let orders = if arrives {
+            m.one_of(&[("release", true), ("relaxed", false)]).unwrap_or(true)
+        } else {
+            m.flag("acquire");
+            true
+        };
+        let aligned = m.flag("aligned");
+        let [] = self.operands(i)?;
+        Ok(Action::ClusterBarrier(ClusterBarrier { arrives, orders, aligned }).into())
     }
 
     /// `mapa` and `getctarank`: the only block of a cluster has rank 0.

@@ -45,6 +45,17 @@ pub(crate) struct PhaseWait {
     pub(crate) to: u32,
 }
 
+/// `barrier.cluster`.
+#[derive(Clone, Copy)]
+pub(crate) struct ClusterBarrier {
+    /// It arrives, and does not wait.
+    pub(crate) arrives: bool,
+    /// An arrival releases.
+    pub(crate) orders: bool,
+    /// All threads of a warp must come to it together.
+    pub(crate) aligned: bool,
+}
+
 /// `cp.async.bulk` and `cp.async.bulk.tensor`.
 pub(crate) struct BulkCopy {
     pub(crate) kind: BulkKind,

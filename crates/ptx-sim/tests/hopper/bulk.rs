@@ -296,7 +296,7 @@ fn forms_that_are_refused_by_name() {
         ("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [a];", ".relaxed is not simulated"),
         ("fence.proxy.tensormap::generic.acquire.gpu [%d1], 128;", "proxy"),
         ("griddepcontrol.wait;", "griddepcontrol: not simulated"),
-        ("barrier.cluster.arrive.aligned;", "cluster"),
+        ("barrier.cluster.arrive.acquire;", ".acquire is not simulated"),
         ("setmaxnreg.inc.sync.aligned.u32 20;", "found 20 registers, wanted a multiple of 8 from 24 to 256"),
     ] {
         let refused = refusal("sm_90a", instruction);

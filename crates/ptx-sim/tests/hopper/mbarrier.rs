@@ -1,7 +1,7 @@
 //! Barriers in memory.
 
 use super::program::{Program, is_found, is_right, report, wait};
-use ptx_sim::FaultKind::{Deadlock, Mbarrier, Misaligned, OutOfBounds, Race, StepLimit, Uninitialised};
+use ptx_sim::FaultKind::{Barrier, Deadlock, Mbarrier, Misaligned, OutOfBounds, Race, StepLimit, Uninitialised};
 
 /// The first thread makes a barrier for 64 arrivals. Then each stores its number, arrives, waits, and reads a number of the
 /// other warp.
@@ -183,4 +183,35 @@ fn a_cluster_of_one_block() {
     let other = "mov.u32 %r4, bars;\nmapa.shared::cluster.u32 %r5, %r4, 1;\nmbarrier.init.shared::cta.b64 [bars], 1;\n\
                  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5]; // <- at";
     is_found(&Program::new(1, other), &[OutOfBounds, Misaligned]);
+}
+
+/// Each thread stores its number, arrives at the barrier of the cluster, waits, and reads a number of the other warp.
+#[test]
+fn the_barrier_of_a_cluster() {
+    let program = |arrive: &str, wait: &str| {
+        Program::new(
+            64,
+            &format!(
+                "st.shared.u32 [%r3], %r0; // <- with\n{arrive}\n{wait}\nxor.b32 %r4, %r3, 128;\n\
+                 ld.shared.u32 %r5, [%r4]; // <- at\nst.global.u32 [%d1], %r5;"
+            ),
+        )
+    };
+    let (arrive, wait) = ("barrier.cluster.arrive.release.aligned;", "barrier.cluster.wait.acquire.aligned;");
+    is_right(&program(arrive, wait), |thread| thread ^ 32);
+    is_right(&program("barrier.cluster.arrive;", "barrier.cluster.wait;"), |thread| thread ^ 32);
+    let twice = format!("{arrive}\n{wait}\n{arrive}");
+    is_right(&program(&twice, wait), |thread| thread ^ 32);
+    is_found(&program(arrive, ""), &[Race, Uninitialised]);
+    is_found(&program("barrier.cluster.arrive.relaxed.aligned;", wait), &[Race]);
+    let wrong = |body: &str| Program::new(64, body);
+    is_found(&wrong("barrier.cluster.wait.aligned; // <- at"), &[Barrier]);
+    is_found(&wrong("barrier.cluster.arrive.aligned;\nbarrier.cluster.arrive.aligned; // <- at"), &[Barrier]);
+    // Threads that have exited are not waited for; those that wait for something else are.
+    is_right(&wrong("setp.ge.u32 %p2, %r0, 32;\n@%p2 ret;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;"), |_| 0);
+    let stuck = "setp.ge.u32 %p2, %r0, 32;\n@%p2 bra $L_other;\nbarrier.cluster.arrive;\nbarrier.cluster.wait; // <- at\nret;\n\
+                 $L_other:\nbar.sync 1, 64; // <- at";
+    is_found(&wrong(stuck), &[Deadlock]);
+    let told = report(&wrong(stuck));
+    assert!(told.contains("the barrier of the cluster, where 32 of 64 threads have arrived"), "{told}");
 }
