@@ -229,11 +229,11 @@ impl Device {
     /// A tensor map, for a kernel's argument.
     ///
     /// # Errors
-    /// The device is older than Hopper, or simulated; a length, stride or side is out of range.
+    /// The device is older than Hopper; a length, stride or side is out of range, or a simulated device does not have it.
     pub fn tensor_map(&self, tiling: &Tiling) -> Result<TensorMap, DeviceError> {
         match self {
             Device::Cuda(gpu) => gpu.tensor_map(tiling),
-            Device::Simulated(_) => Err(DeviceError::value("device", "a simulated one", "a GPU, for tensor maps")),
+            Device::Simulated(_) => simulated::tensor_map(tiling),
         }
     }
 }

@@ -48,7 +48,8 @@ pub struct Global {
     pub requests: u64,
 }
 
-/// Accesses to shared memory, whose 32 banks give 4 bytes each at a time.
+/// Accesses to shared memory, whose 32 banks give 4 bytes each at a time. What `wgmma` reads there no lane asks for, and it
+/// is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// Bytes that lanes asked for.
@@ -99,7 +100,28 @@ impl Global {
     }
 }
 
+impl Global {
+    /// Counts a bulk copy, one request: runs of bytes, of which each begins where the one before ends or elsewhere.
+    pub(crate) fn count_bulk(&mut self, runs: impl Iterator<Item = (u64, u32)>) {
+        self.requests += 1;
+        let mut last = None;
+        for (address, bytes) in runs.filter(|(_, bytes)| *bytes > 0) {
+            let (from, to) = (address / SECTOR, address.saturating_add(u64::from(bytes) - 1) / SECTOR);
+            self.sectors += to - from + u64::from(last != Some(from));
+            self.bytes += u64::from(bytes);
+            last = Some(to);
+        }
+    }
+}
+
 impl Shared {
+    /// Counts a bulk copy, one request, which uses all banks in each pass.
+    pub(crate) fn count_bulk(&mut self, bytes: u32) {
+        self.requests += 1;
+        self.bytes += u64::from(bytes);
+        self.passes += u64::from(bytes).div_ceil(BANKS * BANK_BYTES);
+    }
+
     /// Counts an instruction of a warp: its active lanes access 1, 2, 4, 8 or 16 bytes each, at the aligned address that
     /// stands under the lane.
     ///

@@ -8,12 +8,20 @@
 mod access;
 mod barriers;
 mod block;
+mod bulk;
+mod cluster;
 mod copies;
 mod matrix;
+mod mbarrier;
+mod products;
+mod registers;
 mod schedule;
 mod signals;
+mod tensor;
 mod warp;
+mod warpgroup;
 
+use crate::clock::Proxied;
 use crate::counters::Counters;
 use crate::fault::{Fault, FaultKind};
 use crate::lanes::Mask;
@@ -24,6 +32,7 @@ use crate::races::Races;
 use block::Block;
 use schedule::{Draw, order};
 use signals::Signals;
+use std::collections::HashMap;
 
 /// What all blocks of a launch share.
 struct Grid<'a> {
@@ -35,6 +44,8 @@ struct Grid<'a> {
     races: Races,
     /// By address of global memory.
     signals: Signals,
+    /// Who issued the copies that a ticket stands for: by block, the ticket's warp and lane, and step.
+    issuers: HashMap<(u32, u16, u8, u32), (u16, u8)>,
     counters: Counters,
     /// By step: how often a warp took it, and how many lanes took part.
     taken: Vec<[u64; 2]>,
@@ -50,9 +61,9 @@ pub(crate) fn run(
     schedule: Schedule,
 ) -> Result<Counters, Box<Fault>> {
     let taken = vec![[0; 2]; program.steps.len()];
-    let (races, signals) = (Races::new(), Signals::default());
-    let (counters, steps_left) = (Counters::default(), schedule.steps);
-    let mut grid = Grid { program, shape, params, memory, races, signals, counters, taken, steps_left };
+    let (races, signals) = (Races::new(Proxied::Global), Signals::default());
+    let (counters, steps_left, issuers) = (Counters::default(), schedule.steps, HashMap::new());
+    let mut grid = Grid { program, shape, params, memory, races, signals, issuers, counters, taken, steps_left };
     let [x, y, z] = shape.grid.map(u64::from);
     for number in order(x * y * z, schedule.seed) {
         let at = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);
@@ -107,5 +118,9 @@ impl Trouble {
 
     fn lane(self, lane: usize) -> Self {
         Trouble { lane: Some(lane), ..self }
+    }
+
+    fn with(self, earlier: crate::races::Conflict) -> Self {
+        Trouble { earlier: Some(earlier), ..self }
     }
 }

@@ -9,6 +9,16 @@ pub enum FaultKind {
     Race,
     /// An access to where an asynchronous copy is under way, or a write to where one reads.
     InFlight,
+    /// An access by the generic proxy and then one by the async proxy, with no proxy fence between them.
+    ProxyFence,
+    /// A write to an operand in shared memory of a `wgmma` that was not waited for.
+    Operand,
+    /// An access to a register of a `wgmma` that was not waited for.
+    Fragment,
+    /// No `wgmma.fence` between an access to a register and a `wgmma` that has it.
+    WgmmaFence,
+    /// A matrix descriptor that has what it may not have.
+    Descriptor,
     /// An access to no memory of the kernel's.
     OutOfBounds,
     /// An address that is no multiple of the size of the access.
@@ -19,6 +29,12 @@ pub enum FaultKind {
     Divergence,
     /// A barrier used against its rules.
     Barrier,
+    /// An `mbarrier` used against its rules.
+    Mbarrier,
+    /// A tensor map that is none, or a copy that does not fit it.
+    TensorMap,
+    /// Registers that change hands against the rules.
+    Registers,
     /// All that is left waits for something that cannot come.
     Deadlock,
     /// The kernel gave up by itself.
@@ -90,11 +106,19 @@ impl fmt::Display for FaultKind {
         f.write_str(match self {
             FaultKind::Race => "race",
             FaultKind::InFlight => "copy in flight",
+            FaultKind::ProxyFence => "missing proxy fence",
+            FaultKind::Operand => "operand in use",
+            FaultKind::Fragment => "fragment in use",
+            FaultKind::WgmmaFence => "missing wgmma.fence",
+            FaultKind::Descriptor => "matrix descriptor",
             FaultKind::OutOfBounds => "out of bounds",
             FaultKind::Misaligned => "misaligned address",
             FaultKind::Uninitialised => "uninitialised memory",
             FaultKind::Divergence => "divergence",
             FaultKind::Barrier => "barrier",
+            FaultKind::Mbarrier => "mbarrier",
+            FaultKind::TensorMap => "tensor map",
+            FaultKind::Registers => "registers",
             FaultKind::Deadlock => "deadlock",
             FaultKind::Trap => "trap",
             FaultKind::StepLimit => "step limit",

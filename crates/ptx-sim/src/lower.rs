@@ -4,6 +4,7 @@
 //! An opcode, a modifier or an operand that is not known is an error with the line: nothing is ignored that could matter.
 
 mod bits;
+mod bulk;
 mod control;
 mod convert;
 mod float;
@@ -11,20 +12,23 @@ mod half;
 mod integer;
 mod layout;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod modifiers;
 mod moves;
 mod operands;
 mod scope;
 mod warp;
+mod wgmma;
 
 pub(crate) use layout::OWN_PARAMS;
+pub(crate) use mbarrier::PENDING_BITS;
 pub(crate) use memory::WIDEST_ACCESS;
 pub(crate) use operands::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 use crate::PtxError;
-use crate::lanes::{ALL, Condition, Mask, Registers, Source};
-use crate::program::{Action, Program, Step, Unit, Work};
+use crate::lanes::{ALL, Condition, Mask, Registers, Source, Target};
+use crate::program::{Action, Program, Step, Touch, Touches, Unit, Work};
 use crate::ptx::{self, Function, Instruction, Item};
 use layout::Layout;
 use modifiers::Modifiers;
@@ -53,6 +57,7 @@ pub(crate) fn lower(module: &ptx::Module, entry: &Function, globals: &Addresses)
         scopes: Scopes::new(module, globals, &layout),
         layout,
         steps: Vec::new(),
+        touched: Vec::new(),
         branches: Vec::new(),
         mnemonics: HashMap::new(),
         calls: Vec::new(),
@@ -67,6 +72,8 @@ struct Lowering<'a> {
     scopes: Scopes<'a>,
     layout: Layout,
     steps: Vec<Step>,
+    /// What each of them does to narrow registers.
+    touched: Vec<(u32, Touch)>,
     /// Steps that branch, and the labels that they go to.
     branches: Vec<(usize, scope::Label)>,
     mnemonics: HashMap<String, u32>,
@@ -125,13 +132,20 @@ impl<'a> Lowering<'a> {
             *target =
                 self.scopes.place(label).ok_or_else(|| PtxError::new(entry.line, "found a label without a place"))?;
         }
+        let asked = self.steps.iter().filter_map(|step| match step.action {
+            Action::Registers { count, .. } => Some(count),
+            _ => None,
+        });
+        let most_registers = asked.max().unwrap_or(0);
         let mut mnemonics = vec![String::new(); self.mnemonics.len()];
         for (name, place) in self.mnemonics {
             mnemonics[place as usize] = name;
         }
         let counts = self.scopes.counts();
+        let has_mbarriers = self.steps.iter().any(|step| matches!(step.action, Action::Mbarrier(_)));
         Ok(Program {
             name: entry.name.clone(),
+            touches: Touches::new(&self.steps, &self.touched),
             steps: self.steps,
             mnemonics,
             narrow: counts.narrow,
@@ -143,6 +157,9 @@ impl<'a> Lowering<'a> {
             shared_bytes: self.layout.shared_bytes(),
             local_bytes: self.layout.local_bytes(),
             max_threads: entry.max_threads,
+            max_registers: entry.max_registers,
+            most_registers,
+            has_mbarriers,
             files: self.module.files.clone(),
         })
     }
@@ -215,8 +232,13 @@ impl<'a> Lowering<'a> {
             "ld" | "ldu" | "st" | "atom" | "red" | "cp" | "ldmatrix" | "stmatrix" | "prefetch" | "prefetchu" => {
                 self.memory(i, m)
             }
-            "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" => self.exchange(i, m),
+            "shfl" | "vote" | "match" | "redux" | "movmatrix" | "activemask" | "elect" => self.exchange(i, m),
             "mma" => self.mma(i, m),
+            "wgmma" => self.wgmma(i, m),
+            "mbarrier" => self.mbarrier(i, m),
+            "createpolicy" => self.cache_policy(i, m),
+            "setmaxnreg" => self.set_registers(i, m),
+            "mapa" | "getctarank" => self.cluster_address(i, m),
             "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "brkpt" => {
                 self.control(i, m)
             }
@@ -242,6 +264,26 @@ impl<'a> Lowering<'a> {
         let Lowered { action, members, whole_warp, work } = lowered;
         self.steps.push(Step { guard, members, whole_warp, action, mnemonic, work, line: self.line, loc });
         Ok(())
+    }
+
+    /// The instruction at hand reads or writes a register.
+    fn touch(&mut self, register: Target, writes: bool) {
+        if let Target::Narrow(slot) = register {
+            self.touched.push((self.steps.len() as u32, Touch { slot, writes }));
+        }
+    }
+
+    /// Refuses an instruction of sm_90 in a text for a GPU before it, as an assembler does; with `exact`, also in one that is
+    /// not for sm_90a or its like.
+    fn hopper(&self, m: &Modifiers<'a>, exact: bool) -> Result<()> {
+        let target = self.module.target.as_str();
+        let name = target.strip_prefix("sm_").unwrap_or_default();
+        let number: u32 = name.trim_end_matches(|end: char| end.is_ascii_alphabetic()).parse().unwrap_or(0);
+        if number >= 90 && (!exact || name.ends_with(['a', 'f'])) {
+            return Ok(());
+        }
+        let wanted = if exact { "sm_90a" } else { "sm_90 or later" };
+        Err(m.error(format!("found target {target}, wanted {wanted}")))
     }
 
     fn error(&self, what: impl Into<String>) -> PtxError {

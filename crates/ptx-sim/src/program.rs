@@ -1,5 +1,12 @@
 //! A kernel made ready to run: every name resolved, calls expanded in place, a step for each instruction.
 
+mod hopper;
+mod wgmma;
+
+pub(crate) use hopper::{Arrival, BulkCopy, BulkGlobal, BulkKind, ClusterBarrier, Mbarrier, Operation, PhaseWait};
+pub(crate) use wgmma::{Left, Operand, Product, ScaleD, Touch, Touches, Warpgroup, narrow};
+
+use crate::clock::Proxied;
 use crate::lanes::{Condition, LANES, Mask, Registers, Source, Target};
 use crate::ptx::{Loc, Space};
 use std::fmt;
@@ -24,8 +31,16 @@ pub(crate) struct Program {
     /// Local memory of a thread.
     pub(crate) local_bytes: u32,
     pub(crate) max_threads: Option<u32>,
+    /// Of a thread, where the text says so.
+    pub(crate) max_registers: Option<u32>,
+    /// The most registers that `setmaxnreg` asks for; 0 where there is none.
+    pub(crate) most_registers: u32,
+    /// It has `mbarrier` objects.
+    pub(crate) has_mbarriers: bool,
     /// Names of source files by their numbers.
     pub(crate) files: Vec<(u32, String)>,
+    /// What other instructions do to registers of `wgmma`.
+    pub(crate) touches: Touches,
 }
 
 impl Program {
@@ -41,7 +56,7 @@ pub(crate) struct Step {
     pub(crate) guard: Option<Condition>,
     /// The lanes that must come to it together: the mask of a `.sync` instruction.
     pub(crate) members: Option<Source>,
-    /// All 32 lanes must be there, none exited: instructions on matrices.
+    /// All 32 lanes must be there, none exited: instructions on matrices, and on a warp's registers.
     pub(crate) whole_warp: bool,
     pub(crate) action: Action,
     pub(crate) mnemonic: u32,
@@ -96,8 +111,38 @@ pub(crate) enum Action {
     WaitCopies(Option<u32>),
     LoadMatrix(Matrix),
     StoreMatrix(Matrix),
+    /// `fence.proxy.async`, of these memories.
+    FenceProxy(&'static [Proxied]),
+    /// `fence.mbarrier_init`.
+    FenceMbarriers,
+    Mbarrier(Mbarrier),
+    ClusterBarrier(ClusterBarrier),
+    Bulk(BulkCopy),
+    CommitBulk,
+    /// Waits until at most so many of the last bulk groups are under way, or of their reads alone.
+    WaitBulk {
+        left: u32,
+        reads: bool,
+    },
+    /// `setmaxnreg`: the registers of each thread of a warp from now on.
+    Registers {
+        count: u32,
+        grows: bool,
+    },
+    /// `wgmma`.
+    Warpgroup(Warpgroup),
     /// A clock: instructions of the block so far.
     Clock(Target),
+}
+
+impl Action {
+    /// Whether another thread can see that it was done.
+    pub(crate) fn is_seen(&self) -> bool {
+        matches!(
+            self,
+            Action::Store(_) | Action::StoreMatrix(_) | Action::Atomic(_) | Action::Mbarrier(_) | Action::Bulk(_)
+        )
+    }
 }
 
 /// An address: a base and a distance.

@@ -14,6 +14,20 @@
 //!   between count as the same instruction here.
 //! - An asynchronous copy in flight conflicts with every access to its destination and every write to its source, by whatever
 //!   thread, until it is ended: then it is an access by its thread at that moment.
+//! - An access by the async proxy needs more than order after one by the generic proxy, if one of them writes: a proxy fence
+//!   between them ([`clock`](crate::clock), "Two proxies"). Where that alone is missing, the [`Conflict`] says so.
+//!
+//! # The async proxy
+//!
+//! There are two ways to enter what an instruction does by the async proxy, by how it ends:
+//!
+//! - The threads that issued it wait for it (bulk groups): [`Races::begin_async`] with [`Kind::AsyncFrom`] or
+//!   [`Kind::AsyncTo`], and [`Races::end_async`] at the wait. Between the two it is in flight and conflicts with all that it
+//!   does not agree with, whatever the order; afterwards it is a read or a write by the thread that waited. Each has a
+//!   number of its own, which no other of the same thread has.
+//! - A phase of an `mbarrier` ends it: [`Races::phase_access`] with [`Kind::PhaseRead`] or [`Kind::PhaseWrite`]. It belongs
+//!   to the ticket of the `mbarrier`, in the epoch of the phase, and is ordered before who has learnt that epoch. So it is with
+//!   what a `wgmma` reads, [`Kind::Operand`]: the ticket is its warpgroup's, and a group of products the epoch.
 //!
 //! One [`Races`] is made for the shared memory of each block, and one for global memory in each launch. It costs 16 bytes for
 //! each byte that was touched. It does not know what is allocated or written: that is [`memory`](crate::memory).
@@ -24,7 +38,7 @@ mod tests;
 
 pub(crate) use cell::Kind;
 
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 use crate::lanes::LANES;
 use cell::{Access, Cell, Overflow};
 use std::collections::HashMap;
@@ -36,6 +50,8 @@ const RECENT: usize = 64;
 
 /// The accesses to one address space.
 pub(crate) struct Races {
+    /// Which space it is, for fences between the proxies.
+    memory: Proxied,
     /// Where each page is, by its number.
     index: HashMap<u64, usize>,
     /// The number and the place of the page last used of those whose numbers end alike.
@@ -68,12 +84,15 @@ pub(crate) struct Conflict {
     pub(crate) kind: Kind,
     /// The first byte in conflict.
     pub(crate) address: u64,
+    /// The earlier access comes before this one, but no fence between the generic proxy, by which it is, and the async one.
+    pub(crate) unfenced: bool,
 }
 
 impl Races {
     /// No accesses.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(memory: Proxied) -> Self {
         Self {
+            memory,
             index: HashMap::new(),
             recent: [(u64::MAX, 0); RECENT],
             pages: Vec::new(),
@@ -97,7 +116,7 @@ impl Races {
         same: bool,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        let mut access = Access::new(kind, by, clocks);
+        let mut access = Access::new(kind, by, self.memory, clocks);
         access.same = same && kind == Kind::Write;
         self.apply(address, bytes, access)
     }
@@ -114,18 +133,12 @@ impl Races {
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.apply(address, bytes, Access::new(Kind::CopyTo, &By { epoch: group, ..*by }, clocks))
+        self.begin(Kind::CopyTo, address, bytes, by, group, clocks)
     }
 
     /// A copy to here is complete, for the thread that began it: from now on it is a write by that thread.
     pub(crate) fn end_copy(&mut self, address: u64, bytes: u32, by: &By, group: u32) {
-        for (word, mask) in words(address, bytes) {
-            let (cell, overflow) = self.cell(word);
-            if let Some(mark) = cell.in_flight(overflow, Kind::CopyTo, by, group, mask) {
-                mark.kind = Kind::Write;
-                mark.epoch = by.epoch;
-            }
-        }
+        self.end_write(Kind::CopyTo, address, bytes, by, group);
     }
 
     /// A lane begins a copy from here, one of a group whose number is its thread's own.
@@ -140,7 +153,7 @@ impl Races {
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.apply(address, bytes, Access::new(Kind::CopyFrom, &By { epoch: group, ..*by }, clocks))
+        self.begin(Kind::CopyFrom, address, bytes, by, group, clocks)
     }
 
     /// A copy from here is complete, for the thread that began it: from now on it is a read by that thread.
@@ -155,12 +168,124 @@ impl Races {
         group: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
+        self.end_read(Kind::CopyFrom, address, bytes, by, group, clocks)
+    }
+
+    /// A lane has the async proxy read ([`Kind::AsyncFrom`]) or write ([`Kind::AsyncTo`]) here, until the lane waits for it. No
+    /// two accesses of a thread that are under way have the same number.
+    ///
+    /// # Errors
+    /// As of a read or a write; and an access by the generic proxy that is not fenced.
+    pub(crate) fn begin_async(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        number: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.begin(kind, address, bytes, by, number, clocks)
+    }
+
+    /// What [`begin_async`](Self::begin_async) began there is complete, for the thread that began it: from now on it is an access
+    /// by that thread.
+    ///
+    /// # Errors
+    /// As of a read; there are none where its beginning had none.
+    pub(crate) fn end_async(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        number: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        if kind == Kind::AsyncFrom {
+            return self.end_read(kind, address, bytes, by, number, clocks);
+        }
+        self.end_write(kind, address, bytes, by, number);
+        Ok(())
+    }
+
+    /// A thread has the async proxy read ([`Kind::PhaseRead`]) or write ([`Kind::PhaseWrite`]) here, until a phase of an
+    /// `mbarrier` is complete; or threads that act as one read an operand ([`Kind::Operand`]). `by` names the ticket and the
+    /// epoch.
+    ///
+    /// # Errors
+    /// As of a read or a write by the thread; and an access by the generic proxy that is not fenced.
+    pub(crate) fn phase_access(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        thread: usize,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        let mut access = Access::new(kind, by, self.memory, clocks);
+        access.thread = thread;
+        self.apply(address, bytes, access)
+    }
+
+    /// A lane makes an `mbarrier` object here, which nothing else may touch until [`end_object`](Self::end_object).
+    ///
+    /// # Errors
+    /// As of a write.
+    pub(crate) fn begin_object(&mut self, address: u64, bytes: u32, by: &By, clocks: &Clocks) -> Result<(), Conflict> {
+        self.begin(Kind::Object, address, bytes, by, 0, clocks)
+    }
+
+    /// The object that a lane made here is none any more: from now on it is a write by the lane that says so.
+    pub(crate) fn end_object(&mut self, address: u64, bytes: u32, made_by: &By, by: &By) {
         for (word, mask) in words(address, bytes) {
             let (cell, overflow) = self.cell(word);
-            if let Some(mark) = cell.in_flight(overflow, Kind::CopyFrom, by, group, mask) {
+            if let Some(mark) = cell.in_flight(overflow, Kind::Object, made_by, 0, mask) {
+                (mark.kind, mark.warp, mark.lanes) = (Kind::Write, by.warp, 1 << by.lane);
+                (mark.epoch, mark.pc) = (by.epoch, by.pc);
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        number: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        self.apply(address, bytes, Access::new(kind, &By { epoch: number, ..*by }, self.memory, clocks))
+    }
+
+    fn end_write(&mut self, kind: Kind, address: u64, bytes: u32, by: &By, number: u32) {
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
+                mark.kind = kind.ended();
+                mark.epoch = by.epoch;
+            }
+        }
+    }
+
+    fn end_read(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        number: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        let memory = self.memory;
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
                 mark.lanes &= !(1 << by.lane);
                 let by = By { pc: mark.pc, ..*by };
-                let mut access = Access::new(Kind::Read, &by, clocks);
+                let mut access = Access::new(kind.ended(), &by, memory, clocks);
                 access.mark.bytes = mask;
                 access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
             }

@@ -302,7 +302,7 @@ fn what_is_not_simulated_is_refused_with_its_line() {
         "red.shared.and.pred [tile], 1;",
         "cvt.u32.b128 %r4, 5;",
         "mul.cc.u32 %r4, %r3, %r2;",
-        "fence.proxy.async;",
+        "fence.proxy.alias;",
         "ld.param.u32 %r4, [tile];",
         "mov.u32 %r4, %clock_hi;",
     ] {

@@ -5,7 +5,8 @@ use super::driver::call;
 use crate::DeviceError;
 use cudarc::driver::sys;
 
-/// A tensor map, 128 bytes as the driver encodes them: a kernel's argument. The tensor must be live where a kernel uses it.
+/// A tensor map, 128 bytes as the driver encodes them, or the simulator: a kernel's argument. The tensor must be live where a
+/// kernel uses it.
 // CUDA 13 aligns it to 128 bytes, CUDA 12 to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(128))]
@@ -58,6 +59,11 @@ pub struct Tiling<'a> {
 }
 
 impl TensorMap {
+    /// A map of a simulated device, which has an encoding of its own.
+    pub(crate) fn of_bytes(bytes: [u8; 128]) -> Self {
+        TensorMap(bytemuck::cast(bytes))
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::bytes_of(&self.0)
     }
@@ -143,7 +149,7 @@ impl Gpu {
 
 impl Tiling<'_> {
     /// The rules of `cuTensorMapEncodeTiled`, which itself does not say which was broken.
-    fn check(&self) -> Result<(), DeviceError> {
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
         let rank = self.lengths.len();
         let refuse = |name: &str, found: &dyn std::fmt::Debug, wanted: &str| {
             Err(DeviceError::value(format!("tensor map: {name}"), format!("{found:?}"), wanted))

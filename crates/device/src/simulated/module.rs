@@ -64,10 +64,6 @@ impl Kernel {
         if shape.cluster != [1; 3] {
             return refuse("cluster", format!("{:?}", shape.cluster), "[1, 1, 1]: clusters are not simulated");
         }
-        if let Some(place) = args.iter().position(|arg| matches!(arg, Arg::TensorMap(_))) {
-            let what = format!("argument {place}");
-            return refuse(&what, "a tensor map".into(), "another: tensor maps are not simulated");
-        }
         let LaunchShape { grid, block, shared_bytes, .. } = shape;
         let arguments = args.iter().map(|arg| arg.bytes().to_vec()).collect();
         stream.put(Launch { kernel: self.kernel.clone(), shape: Shape { grid, block, shared_bytes }, arguments })

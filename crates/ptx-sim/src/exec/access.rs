@@ -116,7 +116,13 @@ impl Block<'_, '_> {
     }
 
     /// One lane reads.
-    fn read(&mut self, (space, address): (Space, u64), to: &mut [u8], kind: Kind, by: By) -> Result<(), Trouble> {
+    pub(super) fn read(
+        &mut self,
+        (space, address): (Space, u64),
+        to: &mut [u8],
+        kind: Kind,
+        by: By,
+    ) -> Result<(), Trouble> {
         aligned(address, to.len())?;
         let bytes = to.len() as u32;
         match space {
@@ -203,11 +209,17 @@ impl Block<'_, '_> {
 impl Trouble {
     /// A conflict in shared or global memory.
     pub(super) fn conflict(memory: &str, conflict: Conflict) -> Self {
-        let in_flight = matches!(conflict.kind, Kind::CopyTo | Kind::CopyFrom);
-        let (kind, what) = if in_flight {
-            (FaultKind::InFlight, "is in use by a copy that was not waited for")
-        } else {
-            (FaultKind::Race, "is accessed twice, and nothing orders the two")
+        let (kind, what) = match conflict.kind {
+            _ if conflict.unfenced => (
+                FaultKind::ProxyFence,
+                "is accessed by the generic and then by the async proxy, with no fence.proxy.async between the two",
+            ),
+            Kind::CopyTo | Kind::CopyFrom | Kind::AsyncTo | Kind::AsyncFrom | Kind::PhaseRead | Kind::PhaseWrite => {
+                (FaultKind::InFlight, "is in use by a copy that was not waited for")
+            }
+            Kind::Operand => (FaultKind::Operand, "is read by a wgmma, and nothing orders the end of that before this"),
+            Kind::Object => (FaultKind::Mbarrier, "is of an mbarrier object"),
+            _ => (FaultKind::Race, "is accessed twice, and nothing orders the two"),
         };
         let what = format!("the byte of {memory} memory at {:#x} {what}", conflict.address);
         Trouble { earlier: Some(conflict), ..Trouble::new(kind, what) }

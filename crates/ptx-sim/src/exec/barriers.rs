@@ -59,6 +59,7 @@ impl Block<'_, '_> {
             return Ok(());
         }
         self.grid.count_step(group.step, active);
+        self.progress += 1;
         let id = self.uniform(warp, barrier.id, active, "barriers")?;
         if id >= BARRIERS {
             return Err(Trouble::new(FaultKind::Barrier, format!("found barrier {id}, wanted 0 to 15")));

@@ -1,20 +1,29 @@
 //! A block of threads: its warps, their memory, and whose turn it is.
 
 use super::barriers::Barriers;
+use super::bulk::Bulk;
+use super::cluster::Cluster;
 use super::copies::InFlight;
+use super::mbarrier::{self, Mbarriers};
+use super::registers::Pool;
 use super::schedule::Draw;
 use super::signals::{Fences, Signals};
 use super::warp::{Waits, Warp};
+use super::warpgroup::{self, WARPS};
 use super::{Grid, Trouble};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 use crate::fault::{Fault, FaultKind, Site, SourceLine};
 use crate::lanes::{ALL, LANES, Mask, lanes};
 use crate::memory::Bytes;
-use crate::program::{Action, Step};
-use crate::races::{By, Races};
+use crate::program::{Action, Mbarrier, Operation, Step};
+use crate::races::{By, Kind, Races};
 
 /// After each turn copies land, one for each time that one chance in so many comes up in a row.
 const LANDS: u32 = 2;
+
+/// How often those who wait for phases are told that these are not over, with nothing happening in between: one who counts
+/// may do something else after some times.
+const PATIENCE: u32 = 64;
 
 pub(super) struct Block<'g, 'a> {
     pub(super) grid: &'g mut Grid<'a>,
@@ -28,10 +37,20 @@ pub(super) struct Block<'g, 'a> {
     pub(super) local: Bytes,
     pub(super) clocks: Clocks,
     pub(super) barriers: Barriers,
+    pub(super) cluster: Cluster,
     /// By address of shared memory.
     pub(super) signals: Signals,
     pub(super) fences: Fences,
     pub(super) copies: Vec<InFlight>,
+    /// Of the whole ones; none where the program has no `wgmma`.
+    pub(super) warpgroups: Vec<warpgroup::Group>,
+    pub(super) mbarriers: Mbarriers,
+    pub(super) bulk: Bulk,
+    pub(super) registers: Pool,
+    /// What happened so far that others may have waited for.
+    pub(super) progress: u64,
+    /// What had happened when those who wait for phases were last told that they wait in vain, and how often they were told.
+    told: (u64, u32),
     /// Instructions so far.
     pub(super) time: u64,
 }
@@ -40,19 +59,28 @@ impl<'g, 'a> Block<'g, 'a> {
     pub(super) fn new(grid: &'g mut Grid<'a>, at: [u32; 3], number: u64, draw: Draw) -> Self {
         let (program, shape) = (grid.program, grid.shape);
         let threads = shape.block.iter().product::<u32>() as usize;
+        let warps = threads.div_ceil(LANES);
+        let warpgroups = if program.touches.is_empty() { 0 } else { warps / WARPS };
         Block {
             at,
             number: number as u32,
             draw,
-            warps: (0..threads.div_ceil(LANES)).map(|warp| Warp::new(program, shape, at, warp)).collect(),
+            warps: (0..warps).map(|warp| Warp::new(program, shape, at, warp)).collect(),
             shared: Bytes::new((program.shared_bytes + shape.shared_bytes) as usize),
-            shared_races: Races::new(),
+            shared_races: Races::new(Proxied::Shared),
             local: Bytes::new(threads * program.local_bytes as usize),
-            clocks: Clocks::new(threads),
+            clocks: Clocks::new(threads, mbarrier::tickets(program) + warpgroups.next_multiple_of(LANES)),
             barriers: Barriers::default(),
+            cluster: Cluster::default(),
             signals: Signals::default(),
             fences: Fences::default(),
             copies: Vec::new(),
+            warpgroups: (0..warpgroups).map(|_| warpgroup::Group::new(program.narrow)).collect(),
+            mbarriers: Mbarriers::default(),
+            bulk: Bulk::default(),
+            registers: Pool::new(program, warps),
+            progress: 0,
+            told: (0, 0),
             time: 0,
             grid,
         }
@@ -68,6 +96,9 @@ impl<'g, 'a> Block<'g, 'a> {
             ready.clear();
             ready.extend((0..self.warps.len()).filter(|warp| self.is_ready(*warp)));
             if ready.is_empty() {
+                if self.unstick()? {
+                    continue;
+                }
                 break;
             }
             let warp = ready[self.draw.one_of(ready.len())];
@@ -84,12 +115,43 @@ impl<'g, 'a> Block<'g, 'a> {
             while !self.copies.is_empty() && self.draw.once_in(LANDS) {
                 self.land_one();
             }
+            for number in 0..self.warpgroups.len() {
+                while !self.warpgroups[number].products.is_empty() && self.draw.once_in(LANDS) {
+                    self.compute_product(number);
+                }
+            }
+            while self.bulk.is_under_way() && self.draw.once_in(self.draw.bulk_lands()) {
+                self.land_bulk()?;
+            }
         }
-        if self.warps.iter().any(|warp| warp.live != 0) { Err(self.stuck()) } else { Ok(()) }
+        if self.warps.iter().any(|warp| warp.live != 0) {
+            return Err(self.stuck());
+        }
+        self.end_registers()?;
+        self.end_bulk()
     }
 
     fn is_ready(&self, warp: usize) -> bool {
-        self.warps[warp].groups.iter().any(|group| group.waits == Waits::Nothing)
+        self.warps[warp].groups.iter().any(|group| group.waits.is_over())
+    }
+
+    /// All wait. A bulk copy lands, or else those who wait for phases are told that they wait in vain, some times after each
+    /// thing that happens. False where there is nothing of that kind to do.
+    fn unstick(&mut self) -> Result<bool, Box<Fault>> {
+        if self.bulk.is_under_way() && self.warps.iter().any(|warp| warp.live != 0) {
+            self.land_bulk()?;
+            return Ok(true);
+        }
+        if self.told.0 != self.progress {
+            self.told = (self.progress, 0);
+        }
+        if self.told.1 == PATIENCE {
+            return Ok(false);
+        }
+        self.told.1 += 1;
+        let waits = |waits| matches!(waits, Waits::Phase(_));
+        let roused = self.warps.iter_mut().map(|warp| warp.rouse(waits, Waits::Expired));
+        Ok(roused.filter(|any| *any).count() > 0)
     }
 
     /// One instruction of a group of a warp.
@@ -125,12 +187,20 @@ impl<'g, 'a> Block<'g, 'a> {
             },
             _ => active,
         };
-        if let Action::Barrier(barrier) = &step.action
-            && active != 0
-        {
-            return self.barrier(warp, place, barrier, active);
+        match &step.action {
+            _ if active == 0 => {}
+            Action::Barrier(barrier) => return self.barrier(warp, place, barrier, active),
+            Action::ClusterBarrier(barrier) => return self.cluster_barrier(warp, place, *barrier, active),
+            Action::Mbarrier(Mbarrier { address, operation: Operation::Wait(wait) }) => {
+                return self.wait_for_phase(warp, place, address, *wait, active);
+            }
+            Action::Registers { count, grows } => return self.change_registers(warp, place, *count, *grows),
+            _ => {}
         }
         self.grid.count_step(here, met);
+        if met != 0 {
+            self.touch(warp, here, self.grid.program.touches.of(here))?;
+        }
         // Those whose guard says no go on.
         let rest = group.lanes & !active;
         match &step.action {
@@ -141,11 +211,14 @@ impl<'g, 'a> Block<'g, 'a> {
                 return Ok(());
             }
             Action::Exit => {
+                self.progress += 1;
                 self.warps[warp].exit(place, active);
                 self.go_on(warp, rest, next);
                 self.complete_barriers();
+                self.complete_cluster();
                 return Ok(());
             }
+            Action::Warpgroup(action) => return self.warpgroup(warp, place, action),
             Action::Compute(compute) => compute(&mut self.warps[warp].registers, met),
             action => self.act(warp, action, here, met)?,
         }
@@ -164,6 +237,7 @@ impl<'g, 'a> Block<'g, 'a> {
     /// What an instruction does beyond registers.
     fn act(&mut self, warp: usize, action: &Action, step: u32, active: Mask) -> Result<(), Trouble> {
         let by = By { block: self.number, warp: warp as u16, lane: 0, pc: step, epoch: self.clocks.epoch(warp) };
+        self.progress += u64::from(action.is_seen());
         match action {
             Action::OrderWarp => self.clocks.synchronise(lanes(active).map(|lane| warp * LANES + lane)),
             Action::Fence => lanes(active).for_each(|lane| self.fence(warp * LANES + lane)),
@@ -179,9 +253,23 @@ impl<'g, 'a> Block<'g, 'a> {
                 let time = self.time;
                 self.warps[warp].registers.put(*target, active, [time; LANES]);
             }
+            Action::FenceProxy(memories) => {
+                lanes(active).for_each(|lane| self.clocks.fence_proxy(warp * LANES + lane, memories));
+            }
+            Action::FenceMbarriers => lanes(active).for_each(|lane| self.fence_mbarriers(warp, lane)),
+            Action::Mbarrier(mbarrier) => self.mbarrier(warp, mbarrier, active, by)?,
+            Action::Bulk(copy) => self.bulk_copies(warp, copy, active, by)?,
+            Action::CommitBulk => lanes(active).for_each(|lane| self.warps[warp].bulk_group[lane] += 1),
+            Action::WaitBulk { left, reads } => self.wait_for_bulk(warp, *left, *reads, active, by)?,
             Action::Trap => return Err(Trouble::new(FaultKind::Trap, "the kernel stopped itself")),
             Action::Nothing => {}
-            Action::Compute(_) | Action::Branch { .. } | Action::Exit | Action::Barrier(_) => {}
+            Action::Compute(_)
+            | Action::Branch { .. }
+            | Action::Exit
+            | Action::Barrier(_)
+            | Action::ClusterBarrier(_)
+            | Action::Registers { .. }
+            | Action::Warpgroup(_) => {}
         }
         Ok(())
     }
@@ -232,7 +320,15 @@ impl<'g, 'a> Block<'g, 'a> {
             let [x, y, _] = self.grid.shape.grid.map(u64::from);
             let number = u64::from(earlier.block);
             let block = [number % x, number / x % y, number / x / y].map(|axis| axis as u32);
-            let site = self.site(block, earlier.warp.into(), earlier.pc, Some(earlier.lane.into()));
+            let (warp, lane) = match earlier.kind {
+                // Of what a warpgroup does together, its first warp stands for all.
+                Kind::Operand if self.clocks.is_ticket(earlier.warp) => {
+                    (WARPS as u16 * u16::from(earlier.lane), u8::MAX)
+                }
+                _ if self.clocks.is_ticket(earlier.warp) => self.issuer(earlier),
+                _ => (earlier.warp, earlier.lane),
+            };
+            let site = self.site(block, warp.into(), earlier.pc, Some(lane.into()).filter(|lane| *lane < LANES as u32));
             (format!("with the {}", earlier.kind.noun()), site)
         });
         let at = Some(self.site(self.at, warp as u32, step, lane.map(|lane| lane as u32)));
@@ -265,17 +361,27 @@ impl<'g, 'a> Block<'g, 'a> {
                 let site = self.site(self.at, warp as u32, group.step, None);
                 let waits = match group.waits {
                     Waits::Barrier(id) => self.barriers.told(id, &self.warps),
+                    Waits::Warpgroup => "other warps of their warpgroup".into(),
+                    Waits::Cluster => self.cluster.told(&self.warps),
+                    Waits::Phase(at) => self.mbarriers.told(at),
+                    Waits::Registers(count) => self.registers.told(warp, count),
                     _ => "other lanes of their warp".into(),
                 };
                 format!("lanes {:#010x} wait for {waits} at {site}", group.lanes)
             })
             .collect();
-        let apart = all.clone().find(|(_, group)| group.waits == Waits::Lanes);
+        // Lanes that wait for one that waits for a phase wait for that.
+        let phase = all.clone().find(|(_, group)| matches!(group.waits, Waits::Phase(_)));
+        let apart = |waits| all.clone().find(|(_, group)| group.waits == waits);
+        let apart = apart(Waits::Lanes).or_else(|| apart(Waits::Warpgroup)).filter(|_| phase.is_none());
         let (kind, what) = match apart {
-            Some(_) => (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come"),
+            Some((_, group)) if group.waits == Waits::Lanes => {
+                (FaultKind::Divergence, "lanes of a warp wait for lanes that do not come")
+            }
+            Some(_) => (FaultKind::Divergence, "warps of a warpgroup wait for warps that do not come"),
             None => (FaultKind::Deadlock, "warps wait for warps that do not come"),
         };
-        let at = apart.or_else(|| all.clone().next());
+        let at = apart.or(phase).or_else(|| all.clone().next());
         let at = at.map(|(warp, group)| self.site(self.at, warp as u32, group.step, None));
         let kernel = self.grid.program.name.clone();
         Box::new(Fault { kind, kernel, what: what.into(), at, earlier: None, others })

@@ -55,6 +55,11 @@ impl Draw {
         }
     }
 
+    /// A bulk copy under way lands after a turn once in so many times: in some blocks soon, in others when many turns are over.
+    pub(super) fn bulk_lands(&self) -> u32 {
+        2 << (self.longest.ilog2() % 4)
+    }
+
     /// Whether something happens that happens once in so many times.
     pub(super) fn once_in(&mut self, times: u32) -> bool {
         match &mut self.random {

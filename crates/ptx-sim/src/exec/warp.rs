@@ -17,6 +17,8 @@ pub(super) struct Warp {
     pub(super) groups: Vec<Group>,
     /// The number of each lane's open group of copies.
     pub(super) copy_group: Lanes<u32>,
+    /// The number of each lane's open group of bulk copies.
+    pub(super) bulk_group: Lanes<u32>,
 }
 
 /// Lanes that are at the same step.
@@ -35,6 +37,23 @@ pub(super) enum Waits {
     Lanes,
     /// A barrier of the block, by its number.
     Barrier(u8),
+    /// The other warps of its warpgroup, at the same step.
+    Warpgroup,
+    /// The barrier of the cluster.
+    Cluster,
+    /// A phase of an `mbarrier`, by its address.
+    Phase(u32),
+    /// For nothing any more: the time for which it waits for a phase is over.
+    Expired,
+    /// Registers that another warp gives back: so many for each thread.
+    Registers(u32),
+}
+
+impl Waits {
+    #[inline]
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Waits::Nothing | Waits::Expired)
+    }
 }
 
 impl Warp {
@@ -69,16 +88,16 @@ impl Warp {
             registers.put::<u32>(*target, ALL, array::from_fn(of));
         }
         let groups = vec![Group { step: 0, lanes: live, waits: Waits::Nothing }];
-        Warp { registers, live, groups, copy_group: [0; LANES] }
+        Warp { registers, live, groups, copy_group: [0; LANES], bulk_group: [0; LANES] }
     }
 
     /// The group that goes next; `None` if all wait, or have exited.
     #[inline]
     pub(super) fn next(&self, draw: &mut Draw) -> Option<usize> {
         if let [group] = self.groups.as_slice() {
-            return (group.waits == Waits::Nothing).then_some(0);
+            return group.waits.is_over().then_some(0);
         }
-        let ready = |place: &usize| self.groups[*place].waits == Waits::Nothing;
+        let ready = |place: &usize| self.groups[*place].waits.is_over();
         let behind = (0..self.groups.len()).filter(ready).min_by_key(|place| self.groups[*place].step)?;
         if draw.once_in(AHEAD) {
             let count = (0..self.groups.len()).filter(ready).count();
@@ -99,7 +118,10 @@ impl Warp {
         self.leave(place, lanes);
         match self.groups.iter_mut().find(|group| group.step == step && !matches!(group.waits, Waits::Barrier(_))) {
             // Whoever waited there looks again at who has come.
-            Some(group) => *group = Group { step, lanes: group.lanes | lanes, waits: Waits::Nothing },
+            Some(group) => {
+                let waits = if group.waits == Waits::Expired { Waits::Expired } else { Waits::Nothing };
+                *group = Group { step, lanes: group.lanes | lanes, waits };
+            }
             None if lanes != 0 => self.groups.push(Group { step, lanes, waits: Waits::Nothing }),
             None => {}
         }
@@ -114,6 +136,16 @@ impl Warp {
                 group.waits = Waits::Nothing;
             }
         }
+    }
+
+    /// Those who wait as `which` says wait for what comes in its place.
+    pub(super) fn rouse(&mut self, which: impl Fn(Waits) -> bool, then: Waits) -> bool {
+        let mut any = false;
+        for group in self.groups.iter_mut().filter(|group| which(group.waits)) {
+            group.waits = then;
+            any = true;
+        }
+        any
     }
 
     fn leave(&mut self, place: usize, lanes: Mask) {

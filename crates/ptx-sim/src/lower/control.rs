@@ -2,6 +2,7 @@
 //! Instructions").
 
 use super::{DEEPEST_CALL, Lowered, Lowering, Modifiers, Result};
+use crate::clock::Proxied;
 use crate::lanes::{Condition, Source};
 use crate::program::{Action, Barrier, BarrierKind, Reduced};
 use crate::ptx::{Instruction, Operand, Type, Variable};
@@ -25,6 +26,13 @@ impl<'a> Lowering<'a> {
             "exit" => Ok(Action::Exit.into()),
             "trap" | "brkpt" => Ok(Action::Trap.into()),
             "bar" | "barrier" => self.barrier(i, m),
+            "fence" if m.flag("proxy") => self.proxy_fence(m),
+            "fence" if m.flag("mbarrier_init") => {
+                self.hopper(m, false)?;
+                m.wanted("order", &[("release", ())])?;
+                m.wanted("scope", &[("cluster", ())])?;
+                Ok(Action::FenceMbarriers.into())
+            }
             "fence" | "membar" => {
                 m.skip(|name| ["sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl"].contains(&name));
                 Ok(Action::Fence.into())
@@ -34,6 +42,19 @@ impl<'a> Lowering<'a> {
                 Ok(Action::Nothing.into())
             }
         }
+    }
+
+    /// `fence.proxy.async` (PTX ISA, "membar, fence"), in both directions.
+    fn proxy_fence(&mut self, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        self.hopper(m, false)?;
+        m.wanted("proxy", &[("async", ())])?;
+        let memories: &'static [Proxied] = match m.one_of(&[("global", 0), ("shared::cta", 1), ("shared::cluster", 1)])
+        {
+            None => &[Proxied::Shared, Proxied::Global],
+            Some(0) => &[Proxied::Global],
+            Some(_) => &[Proxied::Shared],
+        };
+        Ok(Action::FenceProxy(memories).into())
     }
 
     fn branch(&mut self, label: super::scope::Label) -> Lowered {
@@ -93,6 +114,9 @@ impl<'a> Lowering<'a> {
             let [members] = self.operands(i)?;
             let members = self.source(members, Type::B32)?;
             return Ok(Lowered::from(Action::OrderWarp).members(members));
+        }
+        if i.opcode == "barrier" && m.flag("cluster") {
+            return self.cluster_barrier(i, m);
         }
         m.flag("cta");
         let aligned = m.flag("aligned") || i.opcode == "bar";

@@ -23,8 +23,9 @@ impl<'a> Lowering<'a> {
             "atom" | "red" => self.atomic(i, m),
             "cp" => self.copy(i, m),
             "ldmatrix" | "stmatrix" => self.matrix(i, m),
+            _ if m.flag("tensormap") => self.prefetch_map(i, m),
             _ => {
-                let levels = ["global", "local", "param", "const", "L1", "L2", "tensormap"];
+                let levels = ["global", "local", "param", "const", "L1", "L2"];
                 m.skip(|name| is_hint(name) || levels.contains(&name));
                 Ok(Action::Nothing.into())
             }
@@ -153,7 +154,13 @@ impl<'a> Lowering<'a> {
 
     /// `cp.async` and what belongs to it (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy").
     fn copy(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        if m.flag("reduce") || m.flag("mbarrier") {
+            return Err(m.error("not simulated"));
+        }
         m.wanted("kind", &[("async", ())])?;
+        if m.flag("bulk") {
+            return self.bulk(i, m);
+        }
         if m.flag("commit_group") {
             return Ok(Action::CommitCopies.into());
         }

@@ -33,16 +33,21 @@ impl<'a> Modifiers<'a> {
         })
     }
 
+    /// Takes the first modifier of which something can be made, where there must be one.
+    pub(super) fn parsed<T>(&mut self, what: &str, of: impl Fn(&str) -> Option<T>) -> Result<T, PtxError> {
+        let found = self.left.iter().enumerate().find_map(|(place, name)| Some((place, of(name)?)));
+        let Some((place, value)) = found else { return Err(self.error(format!("found no {what}, wanted one"))) };
+        self.left.remove(place);
+        Ok(value)
+    }
+
     pub(super) fn round(&mut self) -> Option<Round> {
         self.one_of(&[("rn", Round::Nearest), ("rz", Round::Zero), ("rm", Round::Down), ("rp", Round::Up)])
     }
 
     /// Takes the first type that is there.
     pub(super) fn ty(&mut self) -> Result<Type, PtxError> {
-        let found = self.left.iter().enumerate().find_map(|(place, name)| Some((place, Type::named(name)?)));
-        let Some((place, ty)) = found else { return Err(self.error("found no type, wanted one")) };
-        self.left.remove(place);
-        Ok(ty)
+        self.parsed("type", Type::named)
     }
 
     /// Takes whatever `known` knows.

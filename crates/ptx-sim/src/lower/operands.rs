@@ -72,7 +72,10 @@ impl<'a> Lowering<'a> {
             _ => return Err(self.error(format!("found {}, wanted a register to write", shown(operand)))),
         };
         match name {
-            Name::Register(target, bytes) => Ok((target, bytes)),
+            Name::Register(target, bytes) => {
+                self.touch(target, true);
+                Ok((target, bytes))
+            }
             _ => Err(self.error(format!("found {}, wanted a register to write", shown(operand)))),
         }
     }
@@ -114,7 +117,10 @@ impl<'a> Lowering<'a> {
             },
             Operand::Name(name) if name == "WARP_SZ" => constant(crate::lanes::LANES as u64),
             Operand::Name(name) => match self.find(name)? {
-                Name::Register(target, bytes) => Ok((Source::Register(target), bytes)),
+                Name::Register(target, bytes) => {
+                    self.touch(target, false);
+                    Ok((Source::Register(target), bytes))
+                }
                 Name::Variable(_, address) => constant(address),
                 _ => Err(self.error(format!("{name}: found no register, wanted one"))),
             },
@@ -136,7 +142,10 @@ impl<'a> Lowering<'a> {
         let (mut space, offset) = (space, *offset);
         let base = match &**base {
             Operand::Name(name) => match self.find(name)? {
-                Name::Register(target, 4 | 8) => Source::Register(target),
+                Name::Register(target, 4 | 8) => {
+                    self.touch(target, false);
+                    Source::Register(target)
+                }
                 Name::Variable(own, address) => {
                     // A generic access to a variable by its name is one to its space.
                     let wanted = *space.get_or_insert(own);

@@ -36,6 +36,7 @@ impl<'a> Lowering<'a> {
             "vote" => self.vote(i, m),
             "match" => self.matching(i, m),
             "redux" => self.reduction(i, m),
+            "elect" => self.election(i, m),
             _ => self.move_matrix(i, m),
         }
     }
@@ -154,6 +155,22 @@ impl<'a> Lowering<'a> {
             let number = |lane: usize| if signed { i64::from(a[lane] as i32) } else { a[lane].into() };
             let result = lanes(mask).map(number).reduce(reduce).unwrap_or(0);
             r.put(d, mask, [result as u32; 32]);
+        })
+        .members(members))
+    }
+
+    /// `elect.sync`: one lane of those that meet. Which one is left open by the ISA, but that it is always the same.
+    fn election(&mut self, i: &'a Instruction, m: &mut Modifiers<'a>) -> Result<Lowered> {
+        self.hopper(m, false)?;
+        let [pair, members] = self.operands(i)?;
+        let (Operand::Pair(d, p), members) = (pair, self.member_mask(members)?) else {
+            return Err(m.error("found one result, wanted a register and a predicate"));
+        };
+        let (d, p) = (self.target(d, Type::B32)?, self.predicate_target(p)?);
+        Ok(Lowered::compute(move |r, mask| {
+            let leader = mask.trailing_zeros();
+            r.put(d, mask, [leader; 32]);
+            r.put_predicate(p, mask, 1 << leader);
         })
         .members(members))
     }

@@ -85,6 +85,8 @@ pub(crate) struct Function {
     pub(crate) params: Vec<Variable>,
     /// `.maxntid` or `.reqntid`, the product.
     pub(crate) max_threads: Option<u32>,
+    /// `.maxnreg`.
+    pub(crate) max_registers: Option<u32>,
     pub(crate) body: Vec<Item>,
     pub(crate) line: u32,
 }

@@ -1,7 +1,7 @@
 //! One word of memory and the accesses to it that still matter.
 
 use super::{By, Conflict, LANES};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,22 @@ pub(crate) enum Kind {
     CopyTo,
     /// The source of a copy in flight.
     CopyFrom,
+    /// A read by the async proxy.
+    AsyncRead,
+    /// A write by the async proxy.
+    AsyncWrite,
+    /// A write by the async proxy in flight.
+    AsyncTo,
+    /// A read by the async proxy in flight.
+    AsyncFrom,
+    /// A read by the async proxy that a phase of an `mbarrier` ends: its thread is the ticket of that.
+    PhaseRead,
+    /// A write by the async proxy that a phase of an `mbarrier` ends.
+    PhaseWrite,
+    /// An `mbarrier` object is there: nothing else may be.
+    Object,
+    /// A read of an operand by a `wgmma`: its thread is the ticket of a warpgroup.
+    Operand,
 }
 
 impl Kind {
@@ -25,23 +41,65 @@ impl Kind {
             Kind::Write => "write",
             Kind::Atomic => "atomic access",
             Kind::AtomicRead => "atomic read",
-            Kind::CopyTo | Kind::CopyFrom => "copy",
+            Kind::CopyTo | Kind::CopyFrom | Kind::AsyncTo | Kind::AsyncFrom | Kind::PhaseRead | Kind::PhaseWrite => {
+                "copy"
+            }
+            Kind::AsyncRead => "read by the async proxy",
+            Kind::AsyncWrite => "write by the async proxy",
+            Kind::Object => "mbarrier object",
+            Kind::Operand => "wgmma",
         }
     }
 
     #[inline]
     fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::AtomicRead | Self::CopyFrom)
+        matches!(
+            self,
+            Self::Read
+                | Self::AtomicRead
+                | Self::CopyFrom
+                | Self::AsyncRead
+                | Self::AsyncFrom
+                | Self::PhaseRead
+                | Self::Operand
+        )
     }
 
     #[inline]
     fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::CopyTo)
+        matches!(self, Self::Write | Self::CopyTo | Self::AsyncWrite | Self::AsyncTo | Self::PhaseWrite | Self::Object)
     }
 
+    /// Whether it conflicts whatever is ordered.
     #[inline]
     fn in_flight(self) -> bool {
-        matches!(self, Self::CopyTo | Self::CopyFrom)
+        matches!(self, Self::CopyTo | Self::CopyFrom | Self::AsyncTo | Self::AsyncFrom | Self::Object)
+    }
+
+    /// Whether it is of the async proxy.
+    #[inline]
+    fn is_async(self) -> bool {
+        matches!(
+            self,
+            Self::AsyncRead
+                | Self::AsyncWrite
+                | Self::AsyncTo
+                | Self::AsyncFrom
+                | Self::PhaseRead
+                | Self::PhaseWrite
+                | Self::Operand
+        )
+    }
+
+    /// What it is once it is over.
+    pub(super) fn ended(self) -> Self {
+        match self {
+            Self::CopyTo | Self::Object => Self::Write,
+            Self::CopyFrom => Self::Read,
+            Self::AsyncTo => Self::AsyncWrite,
+            Self::AsyncFrom => Self::AsyncRead,
+            other => other,
+        }
     }
 
     /// Both only read, or both are atomic: in no order they race.
@@ -156,7 +214,9 @@ pub(super) struct Access<'a> {
     pub(super) mark: Mark,
     /// A write of the bytes that are there.
     pub(super) same: bool,
-    lane: u8,
+    /// Who makes it: of one that a ticket stands for, the thread that issues it.
+    pub(super) thread: usize,
+    memory: Proxied,
     clocks: &'a Clocks,
 }
 
@@ -166,6 +226,8 @@ pub(super) struct Earlier {
     lane: usize,
     /// The first byte of the word that both touch.
     byte: u32,
+    /// It is ordered, but for a fence between the proxies.
+    unfenced: bool,
 }
 
 impl Earlier {
@@ -178,6 +240,7 @@ impl Earlier {
             pc: self.mark.pc,
             kind: self.mark.kind,
             address: word * 4 + u64::from(self.byte),
+            unfenced: self.unfenced,
         }
     }
 }
@@ -208,10 +271,10 @@ impl More {
 
 impl<'a> Access<'a> {
     #[inline]
-    pub(super) fn new(kind: Kind, by: &By, clocks: &'a Clocks) -> Self {
+    pub(super) fn new(kind: Kind, by: &By, memory: Proxied, clocks: &'a Clocks) -> Self {
         let By { block, warp, lane, pc, epoch } = *by;
         let mark = Mark { block, epoch, pc, lanes: 1 << lane, warp, kind, bytes: 0 };
-        Self { mark, same: false, lane, clocks }
+        Self { mark, same: false, thread: usize::from(warp) * LANES + usize::from(lane), memory, clocks }
     }
 
     /// Checks it against the accesses to a cell, and puts it among them.
@@ -282,9 +345,25 @@ impl<'a> Access<'a> {
         true
     }
 
-    /// A lane of a mark that does not come before it.
+    /// A lane of a mark that does not come before it, or is not fenced from it.
     #[inline]
     fn unordered(&self, mark: &Mark) -> Option<usize> {
+        self.unknown(mark).or_else(|| self.unfenced(mark))
+    }
+
+    /// A lane of a mark that comes before it, with no fence between their proxies. That an access by the async proxy is complete
+    /// was waited for, and that makes it visible to the generic one. What other blocks fenced is not known.
+    #[inline]
+    fn unfenced(&self, mark: &Mark) -> Option<usize> {
+        if !self.mark.kind.is_async() || mark.kind.is_async() || mark.block != self.mark.block {
+            return None;
+        }
+        self.clocks.unfenced(self.memory, self.thread, usize::from(mark.warp), mark.lanes, mark.epoch)
+    }
+
+    /// A lane of a mark that does not come before it.
+    #[inline]
+    fn unknown(&self, mark: &Mark) -> Option<usize> {
         let new = &self.mark;
         if mark.kind.in_flight() {
             return Some(mark.lanes.trailing_zeros() as usize);
@@ -295,8 +374,7 @@ impl<'a> Access<'a> {
         if self.same && mark.same_instruction(new) {
             return None;
         }
-        let thread = usize::from(new.warp) * LANES + usize::from(self.lane);
-        self.clocks.unknown(thread, usize::from(mark.warp), mark.lanes, mark.epoch)
+        self.clocks.unknown(self.thread, usize::from(mark.warp), mark.lanes, mark.epoch)
     }
 
     /// Forgets what races with nothing that does not race with it too. Of other blocks, one mark of the block to keep is enough:
@@ -320,7 +398,9 @@ impl<'a> Access<'a> {
                 };
                 keep.take_if(kept).is_none()
             } else {
-                if mark.same_warp(new) && !mark.kind.in_flight() {
+                // To the async proxy, what the lane did by the generic one is not all fenced because this is.
+                let one_proxy = mark.kind.is_async() || !new.kind.is_async();
+                if mark.same_warp(new) && !mark.kind.in_flight() && one_proxy {
                     mark.lanes &= !new.lanes;
                 }
                 self.unordered(mark).is_none()
@@ -338,7 +418,8 @@ impl<'a> Access<'a> {
             .filter(|mark| mark.lanes != 0 && mark.bytes & self.mark.bytes != 0 && !mark.kind.agrees(self.mark.kind))
             .filter_map(|mark| {
                 let byte = (mark.bytes & self.mark.bytes).trailing_zeros();
-                self.unordered(mark).map(|lane| Earlier { mark: *mark, lane, byte })
+                let unfenced = self.unknown(mark).is_none();
+                self.unordered(mark).map(|lane| Earlier { mark: *mark, lane, byte, unfenced })
             })
             .min_by_key(|earlier| earlier.byte)
             .map_or(Ok(()), Err)

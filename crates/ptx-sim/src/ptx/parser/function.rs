@@ -15,13 +15,13 @@ impl Parser<'_> {
         let returns = if entry { Vec::new() } else { self.parameters()? };
         let name = self.word("the name of a function")?.to_owned();
         let params = self.parameters()?;
-        let max_threads = self.limits()?;
+        let (max_threads, max_registers) = self.limits()?;
         if self.take(';') {
             return Ok(None);
         }
         self.loc = None;
         let body = self.block()?;
-        Ok(Some(Function { name, entry, returns, params, max_threads, body, line }))
+        Ok(Some(Function { name, entry, returns, params, max_threads, max_registers, body, line }))
     }
 
     /// `(.param .b64 a, .param .b32 b)`, or nothing.
@@ -32,26 +32,39 @@ impl Parser<'_> {
         self.list(')', Parser::parameter)
     }
 
-    /// `.maxntid` or `.reqntid`, the product. Limits of registers and of blocks of a multiprocessor change no result; clusters
-    /// would, and are refused.
-    fn limits(&mut self) -> Result<Option<u32>, PtxError> {
-        let mut max_threads = None;
+    /// `.maxntid` or `.reqntid`, the product, and `.maxnreg`. How many blocks a multiprocessor is to have changes no result;
+    /// clusters of more than one block would, and are refused.
+    fn limits(&mut self) -> Result<(Option<u32>, Option<u32>), PtxError> {
+        let (mut max_threads, mut max_registers) = (None, None);
         loop {
             match self.peek() {
                 Some(Token::Dot("maxntid" | "reqntid")) => max_threads = Some(self.threads()?),
-                Some(Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "maxclusterrank")) => {
+                Some(Token::Dot("maxnreg")) => {
+                    self.at += 1;
+                    max_registers = Some(self.natural()?);
+                }
+                Some(Token::Dot("reqnctapercluster")) => {
+                    let line = self.line();
+                    let blocks = self.threads()?;
+                    if blocks != 1 {
+                        let what = format!("found clusters of {blocks} blocks, wanted one block a cluster");
+                        return Err(PtxError::new(line, what));
+                    }
+                }
+                Some(Token::Dot("explicitcluster")) => self.at += 1,
+                Some(Token::Dot("minnctapersm" | "maxnctapersm" | "maxclusterrank")) => {
                     self.at += 1;
                     self.natural()?;
                 }
                 Some(Token::Dot("noreturn")) => self.at += 1,
                 Some(Token::Dot("pragma")) => self.pragma()?,
-                Some(Token::Mark('{' | ';')) => return Ok(max_threads),
+                Some(Token::Mark('{' | ';')) => return Ok((max_threads, max_registers)),
                 _ => return Err(self.wanted("`{`, `;` or a limit of the function")),
             }
         }
     }
 
-    /// `.maxntid x, y, z`
+    /// `.maxntid x, y, z`, and what is written like it: the product.
     fn threads(&mut self) -> Result<u32, PtxError> {
         let (line, mut product, mut dimensions) = (self.line(), 1_u32, 0);
         self.at += 1;

@@ -142,6 +142,8 @@ fn limits() {
     assert_eq!(max_threads(".maxntid 32, 4, 2\n.minnctapersm 1"), Some(256));
     assert_eq!(max_threads(".reqntid 128"), Some(128));
     assert_eq!(max_threads(".maxnreg 64 .maxnctapersm 2 .noreturn .pragma \"x\";"), None);
+    assert_eq!(max_threads(".maxntid 64 .explicitcluster .reqnctapercluster 1, 1, 1"), Some(64));
+    assert_eq!(function(".entry k() .maxnreg 64 { }").max_registers, Some(64));
 }
 
 #[test]

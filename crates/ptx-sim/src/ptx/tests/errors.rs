@@ -64,11 +64,7 @@ fn definitions() {
         (".entry ()", 1, "found `(`, wanted the name of a function"),
         (".func f(.reg .b32 x)", 1, "found `.reg`, wanted `.param`"),
         (".func f(.param .b32 x;", 1, "found `;`, wanted `,` or `)`"),
-        (
-            ".entry k()\n.reqnctapercluster 2",
-            2,
-            "found `.reqnctapercluster`, wanted `{`, `;` or a limit of the function",
-        ),
+        (".entry k()\n.reqnctapercluster 2", 2, "found clusters of 2 blocks, wanted one block a cluster"),
         (".entry k() .maxntid 0", 1, "found no block of threads, wanted 1 to 3 sizes of at least 1"),
         (".entry k() .maxntid 1, 1, 1, 1", 1, "found no block of threads, wanted 1 to 3 sizes of at least 1"),
         (".entry k() .reqntid 65536, 65536", 1, "found no block of threads, wanted 1 to 3 sizes of at least 1"),

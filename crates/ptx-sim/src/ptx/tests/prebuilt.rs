@@ -53,14 +53,14 @@ fn fa1_has_its_variables_and_parameters() {
 
     let [fa1, wide_dot] = &module.functions[..] else { panic!("{} functions", module.functions.len()) };
     assert_eq!((fa1.name.as_str(), fa1.entry, fa1.max_threads), ("fa1", true, Some(512)));
-    assert_eq!(fa1.params.iter().map(|p| (p.bytes, p.align)).collect::<Vec<_>>(), [(336, 8), (8, 4), (32, 8)]);
+    assert_eq!(fa1.params.iter().map(|p| (p.bytes, p.align)).collect::<Vec<_>>(), [(344, 8), (8, 4), (32, 8)]);
     assert_eq!((wide_dot.name.as_str(), wide_dot.entry), ("_Z8wide_dotIfEdPKT_xS2_xi", false));
     assert_eq!(wide_dot.returns.iter().map(|r| (r.name.as_str(), r.bytes)).collect::<Vec<_>>(), [("func_retval0", 8)]);
     assert_eq!(wide_dot.params.iter().map(|p| p.bytes).collect::<Vec<_>>(), [8, 8, 8, 8, 4]);
-    let second = instructions(&fa1.body)[1];
-    assert_eq!((second.to_string(), second.guard.is_none()), ("mov.b64".into(), true));
-    assert_eq!(second.operands, [name("%rd109"), name("fa1_param_0")]);
-    let from = second.loc.unwrap();
+    let first = instructions(&fa1.body)[0];
+    assert_eq!((first.to_string(), first.guard.is_none()), ("mov.b64".into(), true));
+    assert_eq!(first.operands, [name("%rd105"), name("fa1_param_0")]);
+    let from = first.loc.unwrap();
     let (_, file) = module.files.iter().find(|(number, _)| *number == from.file).unwrap();
     assert_eq!(file, "05_fa1.cu");
 }

@@ -1,7 +1,7 @@
 //! Random programs of a few threads on a few words. Each access is compared with all before it.
 
 use super::super::{By, Conflict, Kind, Races};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, Proxied};
 use crate::lanes::LANES;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -29,6 +29,8 @@ enum Step {
     /// The copy in flight of that index, of those there are, ends.
     End(prop::sample::Index),
     Barrier(usize, Vec<usize>),
+    /// A thread fences what it knows, for the async proxy.
+    Fence(usize),
 }
 
 /// What is done to races and clocks.
@@ -37,11 +39,13 @@ enum Call {
     Access(Access),
     End(Access),
     Barrier(usize, Vec<usize>),
+    Fence(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![
         6 => Just(Kind::Read), 4 => Just(Kind::Write), 2 => Just(Kind::Atomic), 2 => Just(Kind::AtomicRead), 1 => Just(Kind::CopyTo), 1 => Just(Kind::CopyFrom),
+        2 => Just(Kind::AsyncTo), 2 => Just(Kind::AsyncFrom),
     ];
     let place = (select(vec![1_u32, 2, 4, 4, 4, 8, 16]), 0..16_u64);
     let access = (0..THREADS.len(), kind, any::<bool>(), place, 0..3_u32).prop_map(
@@ -55,7 +59,9 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(block, warp)| Step::Barrier(block, if warp == 0 { (0..32).collect() } else { vec![32, 33] }));
     let some = (0..BLOCKS, prop::sample::subsequence(vec![0, 1, 31, 32, 33], 2..4))
         .prop_map(|(block, threads)| Step::Barrier(block, threads));
-    prop_oneof![20 => access, 2 => any::<prop::sample::Index>().prop_map(Step::End), 2 => whole, 2 => warp, 2 => some]
+    let end = any::<prop::sample::Index>().prop_map(Step::End);
+    let fence = (0..THREADS.len()).prop_map(Step::Fence);
+    prop_oneof![20 => access, 4 => end, 2 => whole, 2 => warp, 2 => some, 4 => fence]
 }
 
 struct Machine {
@@ -65,13 +71,18 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        Self { races: Races::new(), clocks: vec![Clocks::new(34); BLOCKS] }
+        Self { races: Races::new(Proxied::Shared), clocks: vec![Clocks::new(34, 0); BLOCKS] }
     }
 
     fn call(&mut self, call: &Call) -> Result<(), Conflict> {
         let (access, end) = match call {
             Call::Barrier(block, threads) => {
                 self.clocks[*block].synchronise(threads.iter().copied());
+                return Ok(());
+            }
+            Call::Fence(thread) => {
+                let (block, number) = THREADS[*thread];
+                self.clocks[block].fence_proxy(number, &[Proxied::Shared]);
                 return Ok(());
             }
             Call::Access(access) => (access, false),
@@ -91,6 +102,8 @@ impl Machine {
             Kind::CopyTo => races.begin_copy(address, bytes, &by, group, clocks),
             Kind::CopyFrom if end => races.end_source(address, bytes, &by, group, clocks),
             Kind::CopyFrom => races.begin_source(address, bytes, &by, group, clocks),
+            Kind::AsyncTo | Kind::AsyncFrom if end => races.end_async(kind, address, bytes, &by, group, clocks),
+            Kind::AsyncTo | Kind::AsyncFrom => races.begin_async(kind, address, bytes, &by, group, clocks),
             _ => races.access(kind, address, bytes, &by, same, clocks),
         }
     }
@@ -111,12 +124,15 @@ struct Model {
     past: Vec<Past>,
     /// What comes before the next step of each thread of each block.
     known: Vec<HashSet<usize>>,
+    /// What is fenced from what each of them issues to the async proxy.
+    fenced: Vec<HashSet<usize>>,
     rounds: [[usize; 2]; BLOCKS],
 }
 
 impl Model {
     fn new() -> Self {
-        Self { known: vec![HashSet::new(); BLOCKS * 34], ..Self::default() }
+        let nothing = vec![HashSet::new(); BLOCKS * 34];
+        Self { known: nothing.clone(), fenced: nothing, ..Self::default() }
     }
 
     fn known(&mut self, thread: usize) -> &mut HashSet<usize> {
@@ -133,8 +149,16 @@ impl Model {
         let of = |&thread: &usize| block * 34 + thread;
         let all: HashSet<usize> = threads.iter().flat_map(|thread| self.known[of(thread)].clone()).collect();
         threads.iter().for_each(|thread| self.known[of(thread)] = all.clone());
+        let all: HashSet<usize> = threads.iter().flat_map(|thread| self.fenced[of(thread)].clone()).collect();
+        threads.iter().for_each(|thread| self.fenced[of(thread)] = all.clone());
         let warps: HashSet<usize> = threads.iter().map(|thread| thread / LANES).collect();
         warps.into_iter().for_each(|warp| self.rounds[block][warp] += 1);
+    }
+
+    fn fence(&mut self, thread: usize) {
+        let (block, number) = THREADS[thread];
+        self.fenced[block * 34 + number] = self.known[block * 34 + number].clone();
+        self.rounds[block][number / LANES] += 1;
     }
 
     fn add(&mut self, access: Access, in_flight: bool) {
@@ -154,7 +178,12 @@ impl Model {
             .unwrap();
         self.past[place].access.bytes = 0;
         self.past[place].in_flight = false;
-        let kind = if access.kind == Kind::CopyTo { Kind::Write } else { Kind::Read };
+        let kind = match access.kind {
+            Kind::CopyTo => Kind::Write,
+            Kind::CopyFrom => Kind::Read,
+            Kind::AsyncTo => Kind::AsyncWrite,
+            _ => Kind::AsyncRead,
+        };
         self.add(Access { kind, ..access }, false);
     }
 
@@ -182,11 +211,20 @@ impl Model {
         if lenient {
             equal.iter().for_each(|&place| known.extend(&self.past[place].known));
         }
-        let reads = |kind| matches!(kind, Kind::Read | Kind::AtomicRead | Kind::CopyFrom);
+        let (block, number) = THREADS[new.thread];
+        let fenced = &self.fenced[block * 34 + number];
+        let is_async = |kind| matches!(kind, Kind::AsyncRead | Kind::AsyncWrite | Kind::AsyncTo | Kind::AsyncFrom);
+        let reads =
+            |kind| matches!(kind, Kind::Read | Kind::AtomicRead | Kind::CopyFrom | Kind::AsyncRead | Kind::AsyncFrom);
         let atomic = |kind| matches!(kind, Kind::Atomic | Kind::AtomicRead);
         let racing = |(place, past): (usize, &Past)| {
             let agree = (reads(past.access.kind) && reads(new.kind)) || (atomic(past.access.kind) && atomic(new.kind));
-            touches(&past.access) && !agree && (past.in_flight || !(known.contains(&place) || equal.contains(&place)))
+            // What other blocks fenced is not told apart.
+            let needs_fence =
+                is_async(new.kind) && !is_async(past.access.kind) && THREADS[past.access.thread].0 == block;
+            let ordered =
+                (known.contains(&place) || equal.contains(&place)) && (!needs_fence || fenced.contains(&place));
+            touches(&past.access) && !agree && (past.in_flight || !ordered)
         };
         self.past
             .iter()
@@ -222,6 +260,10 @@ proptest! {
                     model.barrier(block, &threads);
                     Call::Barrier(block, threads)
                 }
+                Step::Fence(thread) => {
+                    model.fence(thread);
+                    Call::Fence(thread)
+                }
                 Step::End(_) if copies.is_empty() => continue,
                 Step::End(index) => {
                     let copy = copies.swap_remove(index.index(copies.len()));
@@ -255,7 +297,7 @@ proptest! {
                         continue;
                     }
                 }
-                let copy = matches!(access.kind, Kind::CopyTo | Kind::CopyFrom);
+                let copy = matches!(access.kind, Kind::CopyTo | Kind::CopyFrom | Kind::AsyncTo | Kind::AsyncFrom);
                 model.add(access, copy);
                 copies.extend(copy.then_some(access));
             } else {
