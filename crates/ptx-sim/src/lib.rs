@@ -51,7 +51,6 @@
 //!   Scheduling"), and meet where paths meet or where a `.sync` instruction or a barrier wants them.
 //! - **Memory**: every access is checked for bounds, alignment and initialisation, and for races. `cp.async` copies land when
 //!   the schedule says, at the latest when they are waited for.
-//!
 //! - **Warpgroups** (sm_90a): `wgmma` of f16 and bf16, with sums in f32 or f16, all shapes m64nNk16, A in registers or in shared
 //!   memory, both operands along K or along M and N, in each swizzle of a matrix descriptor. The four warps meet at each of its
 //!   instructions. A product is computed when the schedule says, at the latest when it is waited for.

@@ -40,8 +40,8 @@ fn fa1_has_its_variables_and_parameters() {
     let variables: Vec<_> =
         module.variables.iter().map(|v| (v.name.as_str(), v.space, v.ty, v.init.as_deref())).collect();
     let expected: [(_, _, _, Option<&[u8]>); 7] = [
-        ("NEG_INFINITY", Space::Global, Type::F32, Some(&[0, 0, 0x80, 0xff])),
         ("LANES", Space::Global, Type::U32, Some(&[32, 0, 0, 0])),
+        ("NEG_INFINITY", Space::Global, Type::F32, Some(&[0, 0, 0x80, 0xff])),
         ("ALL_LANES", Space::Global, Type::U32, Some(&[0xff; 4])),
         ("LOG2_E", Space::Global, Type::F32, Some(&[0x3b, 0xaa, 0xb8, 0x3f])),
         ("WARPS", Space::Global, Type::U32, Some(&[16, 0, 0, 0])),
