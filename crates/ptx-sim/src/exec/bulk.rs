@@ -5,10 +5,10 @@
 //! nothing else goes on; a store when its group is waited for, or the block ends. In which order the bytes of one copy come
 //! nobody can see who does no wrong, so they come at once.
 
+use super::Trouble;
 use super::access::{aligned, outside, uninitialised};
 use super::block::Block;
 use super::tensor::{Fill, Piece, boxed, read_map};
-use super::{Trouble, warp::Warp};
 use crate::fault::{Fault, FaultKind};
 use crate::lanes::{LANES, Mask, lanes};
 use crate::program::{Address, BulkCopy, BulkGlobal, BulkKind};
@@ -264,7 +264,8 @@ impl Block<'_, '_> {
         for mut store in stores {
             let (group, lane) = (store.group, usize::from(store.by.lane));
             let waits = usize::from(store.by.warp) == warp && active >> lane & 1 != 0;
-            let ends = waits && u64::from(group) + u64::from(left) < u64::from(committed(&self.warps[warp], lane));
+            let committed = self.warps[warp].bulk_group[lane];
+            let ends = waits && u64::from(group) + u64::from(left) < u64::from(committed);
             if ends {
                 let by = By { lane: lane as u8, ..by };
                 self.end_reads(&mut store, by).map_err(|trouble| trouble.lane(lane))?;
@@ -327,9 +328,4 @@ impl Block<'_, '_> {
         let key = (conflict.block, conflict.warp, conflict.lane, conflict.pc);
         self.grid.issuers.get(&key).copied().unwrap_or((conflict.warp, conflict.lane))
     }
-}
-
-/// The number of a lane's open group.
-fn committed(warp: &Warp, lane: usize) -> u32 {
-    warp.bulk_group[lane]
 }

@@ -91,18 +91,12 @@ impl Block<'_, '_> {
 
     /// All threads have exited: each warpgroup has come to each `setmaxnreg` as a whole.
     pub(super) fn end_registers(&self) -> Result<(), Box<Fault>> {
-        for group in self.registers.changes.chunks(WARPS) {
-            let longest = group.iter().map(Vec::len).max().unwrap_or(0);
-            let Some(short) = group.iter().find(|changes| changes.len() < longest) else { continue };
-            let at = short.len();
-            for (warp, changes) in self.registers.changes.iter().enumerate() {
-                if std::ptr::eq(changes, short) || !group.iter().any(|one| std::ptr::eq(one, changes)) {
-                    continue;
-                }
-                if let Some(step) = changes.get(at) {
-                    let what = "found a warpgroup of which not all warps come to setmaxnreg, wanted all four";
-                    return Err(self.fault(warp, *step, Trouble::new(FaultKind::Divergence, what)));
-                }
+        for (number, group) in self.registers.changes.chunks(WARPS).enumerate() {
+            let least = group.iter().map(Vec::len).min().unwrap_or(0);
+            let more = group.iter().enumerate().find_map(|(warp, changes)| Some((warp, *changes.get(least)?)));
+            if let Some((warp, step)) = more {
+                let what = "found a warpgroup of which not all warps come to setmaxnreg, wanted all four";
+                return Err(self.fault(number * WARPS + warp, step, Trouble::new(FaultKind::Divergence, what)));
             }
         }
         Ok(())
