@@ -165,7 +165,8 @@ template <class B> __device__ void add_weighted_values(State<B>& state, Scores<B
 }
 // ANCHOR_END: softmax
 
-/// Beyond this a score times log2(e), rounded, is off by enough to be seen in a weight.
+/// Beyond this a score times log2(e), rounded, is off by enough to be seen in a weight. A row of such scores is computed with
+/// care. So is one of numbers that are not finite, or so large that rounded weights might take a mean of values beyond them.
 constexpr float FARTHEST = 0x1p12f;
 static_assert(-LOWEST > FARTHEST);
 
@@ -213,11 +214,14 @@ __device__ void finish(
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
         const float l = sum_over<4>(state.l[r]), m = state.m[r] * LN_2;
-        float nothing = l * 0.0f;  // or NaN, where a number is not finite
+        float square = 0.0f;  // of the row; not finite where a number of it is not
 #pragma unroll
-        for (int c = 0; c < D / 4; ++c) nothing = fmaf(state.o.of_row(r, c / 2, c % 2), 0.0f, nothing);
-        nothing = sum_over<4>(nothing);
-        const bool careful = nothing != 0.0f || fabsf(state.m[r]) > FARTHEST;
+        for (int c = 0; c < D / 4; ++c) {
+            const float x = state.o.of_row(r, c / 2, c % 2);
+            square = fmaf(x, x, square);
+        }
+        const float most = LARGEST<T> * l;
+        const bool careful = !(sum_over<4>(square) < most * most) || fabsf(state.m[r]) > FARTHEST;
         for (unsigned rows = __ballot_sync(ALL_LANES, careful && lane % 4 == 0); rows; rows &= rows - 1) {
             again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
         }

@@ -11,6 +11,10 @@ struct bf16 {
     unsigned short bits;
 };
 
+/// The largest finite number of a type of 16 bits.
+template <class T> constexpr float LARGEST = 65504.0f;
+template <> constexpr float LARGEST<bf16> = 0x1.fep127f;
+
 __device__ inline float to_f32(float x) { return x; }
 
 /// Widens a half, exactly.

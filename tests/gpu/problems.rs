@@ -4,7 +4,7 @@
 use attention::{Attention, AttentionError, DType, Mask, Options, Problem, Tensor, oracle};
 use cuda_fa2::CudaRung;
 use device::{Device, DeviceError};
-use half::bf16;
+use half::{bf16, f16};
 use ladder::registry::{DEVICE_RUNGS, DeviceRung, Settings, Takes, device_rung, rung};
 use libtest_mimic::Failed;
 use ndarray::Array4;
@@ -91,8 +91,39 @@ pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed>
         if let Some(verdict) = beyond_f32_products(attention, rung.takes)? {
             return Err(format!("{}: {verdict}", rung.name).into());
         }
+        if let Some(verdict) = means_of_the_largest_halves(attention)? {
+            return Err(format!("{}: {verdict}", rung.name).into());
+        }
     }
     Ok(())
+}
+
+/// Every value is the largest of F16, and weights are such that rounding makes nearly all of them larger: a mean of values is
+/// still no larger than they are.
+fn means_of_the_largest_halves(attention: &dyn Attention) -> Result<Option<String>, AttentionError> {
+    let (keys, d) = (101, 16);
+    // Beyond the middle of 0.5 and the next half, and two halves whose sum it is nearly.
+    let score = (0.5 + 1.02 / 4096.0f64).ln();
+    let upper = f16::from_f64(score);
+    let lower = f16::from_f64(score - upper.to_f64());
+    let k = Array4::from_shape_fn((1, 1, keys, d), |(_, _, j, c)| match (j, c) {
+        (1.., 0) => upper,
+        (1.., 1) => lower,
+        _ => f16::ZERO,
+    });
+    let v = Array4::from_elem((1, 1, keys, d), f16::MAX);
+    for rows in [4, 20] {
+        let q = Array4::from_elem((1, 1, rows, d), f16::ONE);
+        let [q, k, v] = [&q, &k, &v].map(|numbers| Tensor::F16(numbers.clone().into_dyn()));
+        let options = Options { scale: Some(1.0), ..Options::default() };
+        let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
+        let output = forward_on_canaries(attention, &problem)?;
+        let verdict = judge(&problem, &oracle::truth(&problem), &output, attention.weights(&problem));
+        if !verdict.passes() {
+            return Ok(Some(format!("{rows} rows of means of the largest halves: {verdict}")));
+        }
+    }
+    Ok(None)
 }
 
 /// Products that overflow f32 though their scores do not, scores at its end, and keys and values that are not finite: the first

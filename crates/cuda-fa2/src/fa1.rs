@@ -29,8 +29,14 @@ fn shared_bytes(rows: usize, keys: usize, d: usize, d_v: usize) -> usize {
 /// S, l and m out of its sum; here nothing else can hold them.
 fn fit(shared: usize, d: usize, d_v: usize) -> Option<(usize, usize)> {
     let rows = |keys: usize| keys.min(d.max(d_v));
-    let fits = |keys: &usize| shared_bytes(rows(*keys), *keys, d, d_v) <= shared;
-    (1..=shared / F32).take_while(fits).last().map(|keys| (rows(keys), keys))
+    let fits = |keys: usize| shared_bytes(rows(keys), keys, d, d_v) <= shared;
+    // By halves: `most` never fits, `least` does, but for 0 keys.
+    let (mut least, mut most) = (0, shared / F32 + 1);
+    while most - least > 1 {
+        let keys = least.midpoint(most);
+        (least, most) = if fits(keys) { (keys, most) } else { (least, keys) };
+    }
+    (least > 0).then(|| (rows(least), least))
 }
 
 pub(crate) fn plan(

@@ -181,12 +181,12 @@ fn plan_short(
 }
 
 /// Into how many parts to split `tiles` of keys where there are so many blocks without it: as many as keep all multiprocessors
-/// busy, and then more, as long as they are worth a block. None is empty.
+/// busy, and then more, as long as they are worth a block. None is empty, unless no sequence has a key.
 fn splits(tiles: usize, unsplit: usize, target: Target) -> usize {
-    let at_once = target.multiprocessors * AT_ONCE;
+    let at_once = target.multiprocessors.saturating_mul(AT_ONCE);
     let busy = tiles.min(at_once / unsplit);
-    let wanted = busy.max((tiles / LEAST_TILES).min(ROUNDS * at_once / unsplit)).max(1);
-    tiles.div_ceil(tiles.div_ceil(wanted).max(1))
+    let wanted = busy.max((tiles / LEAST_TILES).min(at_once.saturating_mul(ROUNDS) / unsplit)).max(1);
+    tiles.div_ceil(tiles.div_ceil(wanted).max(1)).max(1)
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(kernels[1], ("fa2_mma_combine", 32 * batch as u32));
             (kernels[0].1 as usize) / (8 * batch)
         };
-        assert_eq!([splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 2, 32]);
+        assert_eq!([splits(1, 0), splits(1, 1), splits(1, 64), splits(1, 65), splits(1, 4096)], [1, 1, 1, 2, 32]);
         assert_eq!([splits(64, 4096), splits(64, 16384), splits(1024, 4096)], [2, 2, 1]);
         let given = |splits| {
             let target = Target { splits: Some(splits), ..Target::H200 };

@@ -21,15 +21,17 @@
 //! small for f32: it may add nothing, or NaN. The sum of `|v_j|` of a row must fit f32, as on `fa2`, but on `cuda-naive`.
 //!
 //! `cuda-fa2` takes F16 and BF16, up to 256 channels, and rounds P to the tensors' type before `P V`, as
-//! [`Attention::weights`] says. Rows whose scores go beyond 2^12 in powers of two, or whose results are not finite, are computed
-//! again in f32, one by one and slowly: they come out as on the other rungs. The last bits of a result depend on the number of
-//! parts into which the keys of short queries are split, and on the size of tiles, and so on the batch:
+//! [`Attention::weights`] says. Rows whose scores go beyond 2^12 in powers of two, or whose results are not finite or near the
+//! end of the type, are computed again in f32, one by one and slowly: they come out as on the other rungs. One thing does not.
+//! Where scores are only scaled and masked, a key whose q . k falls below all of f32 on the way, which takes BF16 numbers of
+//! some 1e19, counts as one of score -inf, though later channels might have brought it back. The last bits of a result depend on
+//! the number of parts into which the keys of short queries are split, and on the size of tiles, and so on the batch:
 //! [`CudaRung::with_target`] fixes both.
 //!
 //! `triton-fa2` takes and promises less: F16 and BF16, up to 128 channels, full and causal masks, and none of the other
-//! options. It rounds P to the tensors' type before `P V`, as [`Attention::weights`] says. Products `q . k` must fit f32. A NaN
-//! or an infinity in a key or a value that one row sees may spread to rows of the same tile that do not see it; what no row
-//! sees changes nothing.
+//! options. It rounds P to the tensors' type before `P V`, as [`Attention::weights`] says. Products `q . k` must fit f32, and a
+//! mean of values near the end of the type may come out infinite. A NaN or an infinity in a key or a value that one row sees may
+//! spread to rows of the same tile that do not see it; what no row sees changes nothing.
 
 pub mod ceiling;
 mod fa1;

@@ -10,7 +10,7 @@ const LONGEST: usize = 1 << 30;
 /// What a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Bytes of shared memory that a block may have.
+    /// Bytes of shared memory that a block may have; no more than 2^32 are used.
     pub shared_per_block: usize,
     /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, `cuda-fa2` makes them smaller.
     pub multiprocessors: usize,
@@ -207,7 +207,7 @@ fn scalars(shape: &Shape, options: &Options) -> params::Options {
     }
 }
 
-/// A launch of that many blocks in a row.
+/// A launch of that many blocks in a row, at least one. What shared memory a block has is for the device to refuse.
 pub(crate) fn launch_shape(
     rung: &'static str,
     blocks: usize,
@@ -216,7 +216,7 @@ pub(crate) fn launch_shape(
 ) -> Result<LaunchShape, AttentionError> {
     match i32::try_from(blocks) {
         Ok(blocks) => {
-            let shared_bytes = shared_bytes as u32;
+            let shared_bytes = u32::try_from(shared_bytes).unwrap_or(u32::MAX);
             Ok(LaunchShape { grid: [blocks as u32, 1, 1], block, cluster: [1; 3], shared_bytes })
         }
         Err(_) => Err(AttentionError::Unsupported { rung, what: "2^31 tiles of all heads, or more".into() }),
@@ -317,6 +317,7 @@ mod tests {
                 Algorithm::Triton => &["fa2"],
             };
             assert_eq!(kernels, wanted);
+            assert!(plan.steps.iter().all(|step| step.shape.grid.iter().all(|&blocks| blocks > 0)), "{algorithm:?}");
         }
     }
 

@@ -62,7 +62,7 @@ impl Algorithm {
         let Some(place) = types.iter().position(|dtype| *dtype == shape.dtype) else {
             return Err(AttentionError::Unsupported { rung, what: format!("{} tensors", shape.dtype) });
         };
-        let shared_per_block = target.shared_per_block;
+        let shared_per_block = target.shared_per_block.min(u32::MAX as usize);
         let plan = match self {
             Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
             Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
@@ -103,10 +103,10 @@ impl CudaRung {
         CudaRung { target, ..self }
     }
 
-    /// The rung with its kernels as they were after a step: those of `cuda-fa2`, for others have none. They are compiled by
-    /// NVRTC, which must be there.
+    /// The rung with its kernels as they were after a step, of which those of `cuda-fa2` have some and others none. They are
+    /// compiled by NVRTC, which must be there. Kernels of [images](Self::with_image) are the rung's no more.
     pub fn at_step(self, step: &'static Step) -> Self {
-        CudaRung { step: Some(step), ..self }
+        CudaRung { step: Some(step), kernels: Mutex::default(), ..self }
     }
 
     /// The rung with the kernels of a variant from this image, for trying a change to a kernel. The image has all kernels of
@@ -194,8 +194,8 @@ impl CudaRung {
 
     fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
         match self.step {
-            Some(step) => step.module(&self.device, variant),
-            None => self.device.compile(variant),
+            Some(step) if self.algorithm == Algorithm::Fa2Mma => step.module(&self.device, variant),
+            _ => self.device.compile(variant),
         }
     }
 

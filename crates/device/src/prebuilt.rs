@@ -1,7 +1,7 @@
 //! PTX that is compiled already, for machines with a driver alone.
 //!
 //! Its first lines carry the hash of all that it was compiled from. A file whose hash is another is refused, so that no kernel
-//! runs that is not the one to be read.
+//! runs whose sources have changed since. What follows the hash is believed; `ladder kernels --check` compiles it anew.
 
 use crate::nvrtc::ptx_options;
 use crate::{DeviceError, Variant, variant};
@@ -13,6 +13,9 @@ use std::io::{Read, Write};
 
 /// The longest text that is kept as it is, to be read: longer ones are packed by gzip.
 const LONGEST: usize = 512 << 10;
+
+/// The longest text that is unpacked.
+const MOST: u64 = 64 << 20;
 
 /// The version of PTX that a file says it is of: 8.0 has all that is used, and drivers from 525 (CUDA 12.0) on take it. They
 /// refuse a file of a version that is newer than they are, which is what a compiler writes, whatever it uses.
@@ -59,10 +62,13 @@ pub fn file(variant: &Variant, text: &str) -> (String, Vec<u8>) {
 /// The text of a packed file.
 ///
 /// # Errors
-/// It is none.
+/// It is none, or longer than any that is packed.
 pub fn unpacked(packed: &[u8]) -> std::io::Result<String> {
     let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text)?;
+    GzDecoder::new(packed).take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(std::io::Error::other("more than 64 MiB"));
+    }
     Ok(text)
 }
 
@@ -96,5 +102,7 @@ mod tests {
         assert!(packed.len() < LONGEST / 100);
         assert_eq!(unpacked(&packed).unwrap(), long);
         assert!(unpacked(&packed[..packed.len() / 2]).is_err() && unpacked(b"text").is_err());
+        let (_, bomb) = file(&VARIANT, &"x".repeat(MOST as usize + 1));
+        assert!(unpacked(&bomb).is_err());
     }
 }

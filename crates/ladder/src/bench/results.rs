@@ -4,11 +4,14 @@ use super::{Case, Ceiling, Machine, Times, flops};
 use attention::{Problem, Traffic};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// The most bytes of a file, far more than every case takes.
+const LARGEST: u64 = 64 << 20;
 
 /// Times and speeds that can be true of a machine, in any unit of a row. Charts end long before f64 does.
 const SPEEDS: RangeInclusive<f64> = 1e-12..=1e12;
@@ -207,7 +210,11 @@ impl Results {
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(foreign("it is no regular file".into()));
         }
-        let bytes = fs::read(path).map_err(failed)?;
+        let mut bytes = Vec::new();
+        File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)).map_err(failed)?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(foreign(format!("found more than {LARGEST} bytes, wanted results")));
+        }
         let results: Results = serde_json::from_slice(&bytes).map_err(|error| foreign(error.to_string()))?;
         results.fault().map_or(Ok(results), |why| Err(foreign(why)))
     }

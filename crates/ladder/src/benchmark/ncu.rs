@@ -1,6 +1,6 @@
 //! `ladder bench --ncu`: what the kernels of a `--once` run moved, beside saved results of the same cases.
 
-use super::on_device::{cases, rungs_on};
+use super::on_device::{asked_cases, rungs_on};
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::format;
@@ -25,7 +25,7 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
     for name in &args.rung {
         ensure!(registry::device_rung(name).is_some(), "--rung: found {name}, wanted a rung that runs on a device");
     }
-    let cases = cases(args);
+    let cases = asked_cases(args)?;
     let calls = cases.iter().flat_map(|case| rungs_on(args, case).into_iter().map(move |rung| (case, rung)));
     // Of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles of rows.
     let target = Device::cuda(0).map_or(Target::H200, |device| device.attributes().into());
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn launches_are_those_that_ncu_saw() {
         let args = bench_args(&["--dtype", "f32", "--n", "4096"]);
-        let case = cases(&args)[0];
+        let case = asked_cases(&args).unwrap()[0];
         let found: Vec<Launch> =
             rungs_on(&args, &case).into_iter().flat_map(|rung| launches(&case, rung, Target::H200).unwrap()).collect();
         let launch = |kernel: &str, blocks, block| Launch { kernel: kernel.into(), grid: [blocks, 1, 1], block };

@@ -4,7 +4,7 @@ use super::{finish, judged, or};
 use crate::cli::{self, BenchArgs};
 use crate::format;
 use crate::input::check_memory;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use attention::{DType, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
-    let cases = cases(args);
+    let cases = asked_cases(args)?;
     for case in &cases {
         check_fit(case, &rungs_on(args, case), device)?;
     }
@@ -80,8 +80,22 @@ fn contestants_on<'a>(args: &BenchArgs, case: &Case, all: &'a [Contestant]) -> V
     all.iter().filter(|contestant| rungs.iter().any(|rung| rung.name == contestant.rung.name)).collect()
 }
 
-/// The shapes that were asked for, or those of the types that some rung takes.
-pub(super) fn cases(args: &BenchArgs) -> Vec<Case> {
+/// The shapes that were asked for, of the types and widths that some rung takes.
+///
+/// # Errors
+/// There is none, or they are too large to be told.
+pub(super) fn asked_cases(args: &BenchArgs) -> Result<Vec<Case>> {
+    let cases = cases(args);
+    ensure!(!cases.is_empty(), "--dtype and --d: found none that a rung takes, wanted one, as f16 and 64");
+    for Case { batch, heads, q_len, d, .. } in &cases {
+        let bytes = [heads, q_len, d].map(|&count| count as f64).iter().product::<f64>() * *batch as f64;
+        check_memory(*batch as f64 * *heads as f64, 0.0, bytes)?;
+    }
+    Ok(cases)
+}
+
+/// Those, or none.
+fn cases(args: &BenchArgs) -> Vec<Case> {
     let set = |asked: &[usize], default: &[usize]| or(asked, default).iter().copied().collect::<BTreeSet<_>>();
     let (lengths, channels) = (set(&args.n, &[1024, 4096]), set(&args.d, &[64, 128]));
     let mut cases: Vec<Case> = Vec::new();
