@@ -205,7 +205,7 @@ __device__ void put_row(
 }
 
 /// Lines 12 to 15, for the rows of a warp.
-template <class B, bool OPTIONS>
+template <class B>
 __device__ void finish(
     const Problem& problem, const Splits& splits, const Place<B>& at, State<B>& state, Halves<D> gathered) {
     const int lane = threadIdx.x % LANES;
@@ -305,7 +305,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
         add_weighted_values(state, s, v(stage), scale);
     }
     // ANCHOR_END: stream
-    finish<B, OPTIONS>(problem, splits, at, state, q);
+    finish(problem, splits, at, state, q);
 }
 
 #define KERNEL(NAME, BLOCK, OPTIONS, BLOCKS)                                                                             \
