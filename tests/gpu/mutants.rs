@@ -197,12 +197,6 @@ const OWN: &[(&str, &[Fault])] = &[
                 "const bool careful = false &&",
             ),
             (
-                "a row of the least scores taken for one of no key",
-                MMA,
-                "fabsf(state.m[r]) > FARTHEST;",
-                "(state.m[r] != LOWEST && fabsf(state.m[r]) > FARTHEST);",
-            ),
-            (
                 "the heads of a group packed by rows",
                 "tile/halves.cuh",
                 "data + r / heads * row + r % heads * head;",
