@@ -121,62 +121,13 @@ impl Races {
         self.apply(address, bytes, access)
     }
 
-    /// A lane begins a copy to here, one of a group whose number is its thread's own.
+    /// A lane begins an access that is under way until the lane waits for it: a copy to here or from here, one of a group whose
+    /// number is its thread's own; a read or a write here by the async proxy, of which no two of a thread that are under way have
+    /// the same number; or an `mbarrier` object, of number 0, that nothing else may touch.
     ///
     /// # Errors
-    /// As of a write.
-    pub(crate) fn begin_copy(
-        &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        group: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.begin(Kind::CopyTo, address, bytes, by, group, clocks)
-    }
-
-    /// A copy to here is complete, for the thread that began it: from now on it is a write by that thread.
-    pub(crate) fn end_copy(&mut self, address: u64, bytes: u32, by: &By, group: u32) {
-        self.end_write(Kind::CopyTo, address, bytes, by, group);
-    }
-
-    /// A lane begins a copy from here, one of a group whose number is its thread's own.
-    ///
-    /// # Errors
-    /// As of a read.
-    pub(crate) fn begin_source(
-        &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        group: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.begin(Kind::CopyFrom, address, bytes, by, group, clocks)
-    }
-
-    /// A copy from here is complete, for the thread that began it: from now on it is a read by that thread.
-    ///
-    /// # Errors
-    /// As of a read; there are none where its beginning had none.
-    pub(crate) fn end_source(
-        &mut self,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        group: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.end_read(Kind::CopyFrom, address, bytes, by, group, clocks)
-    }
-
-    /// A lane has the async proxy read ([`Kind::AsyncFrom`]) or write ([`Kind::AsyncTo`]) here, until the lane waits for it. No
-    /// two accesses of a thread that are under way have the same number.
-    ///
-    /// # Errors
-    /// As of a read or a write; and an access by the generic proxy that is not fenced.
-    pub(crate) fn begin_async(
+    /// As of a read or a write; and, of the async proxy and of objects, an access by the generic proxy that is not fenced.
+    pub(crate) fn begin(
         &mut self,
         kind: Kind,
         address: u64,
@@ -185,27 +136,44 @@ impl Races {
         number: u32,
         clocks: &Clocks,
     ) -> Result<(), Conflict> {
-        self.begin(kind, address, bytes, by, number, clocks)
+        self.apply(address, bytes, Access::new(kind, &By { epoch: number, ..*by }, self.memory, clocks))
     }
 
-    /// What [`begin_async`](Self::begin_async) began there is complete, for the thread that began it: from now on it is an access
-    /// by that thread.
-    ///
-    /// # Errors
-    /// As of a read; there are none where its beginning had none.
-    pub(crate) fn end_async(
-        &mut self,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        number: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        if kind == Kind::AsyncFrom {
-            return self.end_read(kind, address, bytes, by, number, clocks);
+    /// What was [begun](Self::begin) as a write here is complete, for the thread that began it: from now on it is a write by it.
+    pub(crate) fn end_write(&mut self, kind: Kind, address: u64, bytes: u32, by: &By, number: u32) {
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
+                mark.kind = kind.ended();
+                mark.epoch = by.epoch;
+            }
         }
-        self.end_write(kind, address, bytes, by, number);
+    }
+
+    /// What was [begun](Self::begin) as a read here is complete, for the thread that began it: from now on it is a read by it.
+    ///
+    /// # Errors
+    /// As of a read; there are none where its beginning had none.
+    pub(crate) fn end_read(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        by: &By,
+        number: u32,
+        clocks: &Clocks,
+    ) -> Result<(), Conflict> {
+        let memory = self.memory;
+        for (word, mask) in words(address, bytes) {
+            let (cell, overflow) = self.cell(word);
+            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
+                mark.lanes &= !(1 << by.lane);
+                let by = By { pc: mark.pc, ..*by };
+                let mut access = Access::new(kind.ended(), &by, memory, clocks);
+                access.mark.bytes = mask;
+                access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
+            }
+        }
         Ok(())
     }
 
@@ -229,14 +197,6 @@ impl Races {
         self.apply(address, bytes, access)
     }
 
-    /// A lane makes an `mbarrier` object here, which nothing else may touch until [`end_object`](Self::end_object).
-    ///
-    /// # Errors
-    /// As of a write.
-    pub(crate) fn begin_object(&mut self, address: u64, bytes: u32, by: &By, clocks: &Clocks) -> Result<(), Conflict> {
-        self.begin(Kind::Object, address, bytes, by, 0, clocks)
-    }
-
     /// The object that a lane made here is none any more: from now on it is a write by the lane that says so.
     pub(crate) fn end_object(&mut self, address: u64, bytes: u32, made_by: &By, by: &By) {
         for (word, mask) in words(address, bytes) {
@@ -246,51 +206,6 @@ impl Races {
                 (mark.epoch, mark.pc) = (by.epoch, by.pc);
             }
         }
-    }
-
-    fn begin(
-        &mut self,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        number: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        self.apply(address, bytes, Access::new(kind, &By { epoch: number, ..*by }, self.memory, clocks))
-    }
-
-    fn end_write(&mut self, kind: Kind, address: u64, bytes: u32, by: &By, number: u32) {
-        for (word, mask) in words(address, bytes) {
-            let (cell, overflow) = self.cell(word);
-            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
-                mark.kind = kind.ended();
-                mark.epoch = by.epoch;
-            }
-        }
-    }
-
-    fn end_read(
-        &mut self,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        by: &By,
-        number: u32,
-        clocks: &Clocks,
-    ) -> Result<(), Conflict> {
-        let memory = self.memory;
-        for (word, mask) in words(address, bytes) {
-            let (cell, overflow) = self.cell(word);
-            if let Some(mark) = cell.in_flight(overflow, kind, by, number, mask) {
-                mark.lanes &= !(1 << by.lane);
-                let by = By { pc: mark.pc, ..*by };
-                let mut access = Access::new(kind.ended(), &by, memory, clocks);
-                access.mark.bytes = mask;
-                access.apply(cell, overflow).map_err(|earlier| earlier.at(word))?;
-            }
-        }
-        Ok(())
     }
 
     #[inline]

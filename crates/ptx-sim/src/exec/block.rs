@@ -187,8 +187,18 @@ impl<'g, 'a> Block<'g, 'a> {
             },
             _ => active,
         };
+        let rest = group.lanes & !active;
         match &step.action {
             _ if active == 0 => {}
+            // Those whose guard says no go on alone, before the others wait.
+            Action::Barrier(_)
+            | Action::ClusterBarrier(_)
+            | Action::Mbarrier(Mbarrier { operation: Operation::Wait(_), .. })
+                if rest != 0 =>
+            {
+                self.warps[warp].go(place, rest, next);
+                return Ok(());
+            }
             Action::Barrier(barrier) => return self.barrier(warp, place, barrier, active),
             Action::ClusterBarrier(barrier) => return self.cluster_barrier(warp, place, *barrier, active),
             Action::Mbarrier(Mbarrier { address, operation: Operation::Wait(wait) }) => {
@@ -201,8 +211,6 @@ impl<'g, 'a> Block<'g, 'a> {
         if met != 0 {
             self.touch(warp, here, self.grid.program.touches.of(here))?;
         }
-        // Those whose guard says no go on.
-        let rest = group.lanes & !active;
         match &step.action {
             _ if met == 0 => {}
             Action::Branch { target } => {

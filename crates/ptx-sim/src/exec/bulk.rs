@@ -213,7 +213,7 @@ impl Block<'_, '_> {
         let mut data = Vec::with_capacity(bytes as usize);
         for piece in &pieces {
             let (&Piece { shared, bytes, .. }, end) = (piece, data.len());
-            let begun = self.shared_races.begin_async(Kind::AsyncFrom, shared, bytes, &by, number, &self.clocks);
+            let begun = self.shared_races.begin(Kind::AsyncFrom, shared, bytes, &by, number, &self.clocks);
             begun.map_err(|conflict| Trouble::conflict("shared", conflict))?;
             data.resize(end + bytes as usize, 0);
             self.shared
@@ -221,7 +221,7 @@ impl Block<'_, '_> {
                 .map_err(|missing| uninitialised("shared", missing as u64))?;
             let Some(global) = piece.global else { continue };
             self.grid.memory.allocation(global, bytes).map_err(|found| outside(global, bytes, found))?;
-            let begun = self.grid.races.begin_async(Kind::AsyncTo, global, bytes, &by, number, &self.clocks);
+            let begun = self.grid.races.begin(Kind::AsyncTo, global, bytes, &by, number, &self.clocks);
             begun.map_err(|conflict| Trouble::conflict("global", conflict))?;
         }
         let group = self.warps[usize::from(by.warp)].bulk_group[usize::from(by.lane)];
@@ -285,7 +285,7 @@ impl Block<'_, '_> {
         }
         for piece in &store.pieces {
             let races = &mut self.shared_races;
-            let ended = races.end_async(Kind::AsyncFrom, piece.shared, piece.bytes, &by, store.number, &self.clocks);
+            let ended = races.end_read(Kind::AsyncFrom, piece.shared, piece.bytes, &by, store.number, &self.clocks);
             ended.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         }
         Ok(())
@@ -305,8 +305,7 @@ impl Block<'_, '_> {
             if let Some(by) = waited {
                 let by = By { lane: store.by.lane, ..by };
                 let races = &mut self.grid.races;
-                // A write that ends conflicts with nothing.
-                let _ = races.end_async(Kind::AsyncTo, global, piece.bytes, &by, store.number, &self.clocks);
+                races.end_write(Kind::AsyncTo, global, piece.bytes, &by, store.number);
             }
         }
     }

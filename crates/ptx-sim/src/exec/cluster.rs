@@ -41,12 +41,6 @@ impl Block<'_, '_> {
         active: Mask,
     ) -> Result<(), Trouble> {
         let group = self.warps[warp].groups[place];
-        let rest = group.lanes & !active;
-        if rest != 0 {
-            // Those whose guard says no go on alone.
-            self.warps[warp].go(place, rest, group.step + 1);
-            return Ok(());
-        }
         if barrier.aligned && active != self.warps[warp].live {
             self.warps[warp].groups[place].waits = Waits::Lanes;
             return Ok(());

@@ -9,7 +9,7 @@ use super::block::Block;
 use crate::fault::FaultKind;
 use crate::lanes::{Lanes, Mask, lanes};
 use crate::program::AsyncCopy;
-use crate::races::By;
+use crate::races::{By, Kind};
 
 /// Copies of a block that were not waited for, at most.
 const MOST_COPIES: usize = 1 << 20;
@@ -59,14 +59,14 @@ impl Block<'_, '_> {
         aligned(to, bytes as usize)?;
         aligned(from, bytes as usize)?;
         self.shared_at(to, bytes)?;
-        let begun = self.shared_races.begin_copy(to, bytes, &by, group, &self.clocks);
+        let begun = self.shared_races.begin(Kind::CopyTo, to, bytes, &by, group, &self.clocks);
         begun.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         if read > 0 {
             let (data, at) = self.grid.memory.allocation(from, read).map_err(|found| outside(from, read, found))?;
             let mut bytes = [0; 16];
             data.read(at, &mut bytes[..read as usize])
                 .map_err(|missing| uninitialised("global", from - at as u64 + missing as u64))?;
-            let begun = self.grid.races.begin_source(from, read, &by, group, &self.clocks);
+            let begun = self.grid.races.begin(Kind::CopyFrom, from, read, &by, group, &self.clocks);
             begun.map_err(|conflict| Trouble::conflict("global", conflict))?;
         }
         self.copies.push(copy);
@@ -114,9 +114,10 @@ impl Block<'_, '_> {
             self.land(place);
             self.copies.swap_remove(place);
             let by = By { lane: copy.lane as u8, ..by };
-            self.shared_races.end_copy(copy.to, copy.bytes, &by, copy.group);
+            self.shared_races.end_write(Kind::CopyTo, copy.to, copy.bytes, &by, copy.group);
             if copy.read > 0 {
-                let ended = self.grid.races.end_source(copy.from, copy.read, &by, copy.group, &self.clocks);
+                let ended =
+                    self.grid.races.end_read(Kind::CopyFrom, copy.from, copy.read, &by, copy.group, &self.clocks);
                 ended.map_err(|conflict| Trouble::conflict("global", conflict).lane(copy.lane))?;
             }
         }

@@ -199,7 +199,7 @@ impl Block<'_, '_> {
         if ticket >= MOST_OBJECTS {
             return Err(wrong(format!("found more than {MOST_OBJECTS} places of mbarrier objects in a block")));
         }
-        let begun = self.shared_races.begin_object(at, BYTES, &by, &self.clocks);
+        let begun = self.shared_races.begin(Kind::Object, at, BYTES, &by, 0, &self.clocks);
         begun.map_err(|conflict| Trouble::conflict("shared", conflict))?;
         let object = Object {
             made_by: by,
@@ -293,12 +293,6 @@ impl Block<'_, '_> {
         active: Mask,
     ) -> Result<(), Trouble> {
         let group = self.warps[warp].groups[place];
-        let rest = group.lanes & !active;
-        if rest != 0 {
-            // Those whose guard says no go on alone.
-            self.warps[warp].go(place, rest, group.step + 1);
-            return Ok(());
-        }
         let (mut over, mut first) = (0, None);
         for lane in lanes(active) {
             let by = By { block: self.number, warp: warp as u16, lane: lane as u8, pc: group.step, epoch: 0 };

@@ -127,15 +127,15 @@ fn blocks_are_never_ordered() {
 #[test]
 fn a_copy_in_flight_is_touched_by_nobody() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
-    races.begin_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
+    races.begin(Kind::CopyTo, 0, 16, &By { lane: 3, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     let in_flight = conflict(0, 3, A, Kind::CopyTo, 4);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
     assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, true, &clocks), in_flight);
     // Another group's end is not this one's.
-    races.end_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 1);
+    races.end_write(Kind::CopyTo, 0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 1);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), in_flight);
-    races.end_copy(0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 0);
+    races.end_write(Kind::CopyTo, 0, 16, &By { lane: 3, ..by(&clocks, 0, B) }, 0);
     assert_eq!(races.read(4, 4, &by(&clocks, 0, B), 3, &clocks), Ok(()));
     // The barrier was before the wait.
     assert_eq!(races.read(4, 4, &by(&clocks, 1, B), 0, &clocks), conflict(0, 3, A, Kind::Write, 4));
@@ -147,22 +147,22 @@ fn a_copy_in_flight_is_touched_by_nobody() {
 fn a_copy_must_not_overtake_a_reader() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     races.read(8, 4, &by(&clocks, 1, A), 9, &clocks).unwrap();
-    let early = races.begin_copy(0, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks);
+    let early = races.begin(Kind::CopyTo, 0, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks);
     assert_eq!(early, conflict(1, 9, A, Kind::Read, 8));
     clocks.synchronise(0..64);
-    assert_eq!(races.begin_copy(16, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks), Ok(()));
+    assert_eq!(races.begin(Kind::CopyTo, 16, 16, &By { lane: 0, ..by(&clocks, 0, B) }, 0, &clocks), Ok(()));
 }
 
 #[test]
 fn the_source_of_a_copy_is_read_until_it_ends() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
-    races.begin_source(0, 8, &By { lane: 0, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
-    races.begin_source(0, 8, &By { lane: 1, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
+    races.begin(Kind::CopyFrom, 0, 8, &By { lane: 0, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
+    races.begin(Kind::CopyFrom, 0, 8, &By { lane: 1, ..by(&clocks, 0, A) }, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     assert_eq!(races.read(0, 8, &by(&clocks, 1, B), 0, &clocks), Ok(()));
     assert_eq!(races.write(4, 4, &by(&clocks, 0, B), 0, false, &clocks), conflict(0, 0, A, Kind::CopyFrom, 4));
     for lane in 0..2 {
-        races.end_source(0, 8, &By { lane, ..by(&clocks, 0, B) }, 0, &clocks).unwrap();
+        races.end_read(Kind::CopyFrom, 0, 8, &By { lane, ..by(&clocks, 0, B) }, 0, &clocks).unwrap();
     }
     assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, false, &clocks), conflict(0, 0, A, Kind::Read, 4));
     clocks.synchronise(0..64);
@@ -198,7 +198,7 @@ fn the_async_proxy_needs_a_fence_behind_the_generic_one() {
     races.write(0, 16, &by(&clocks, 0, A), 3, false, &clocks).unwrap();
     races.read(16, 16, &by(&clocks, 0, A), 3, &clocks).unwrap();
     let issue = |races: &mut Races, clocks: &Clocks, kind, address, number| {
-        races.begin_async(kind, address, 16, &by(clocks, 1, B), number, clocks)
+        races.begin(kind, address, 16, &by(clocks, 1, B), number, clocks)
     };
     let race = |kind, address| conflict(0, 3, A, kind, address);
     assert_eq!(issue(&mut races, &clocks, Kind::AsyncFrom, 0, 0), race(Kind::Write, 0));
@@ -225,8 +225,7 @@ fn the_thread_that_issues_can_fence_what_it_knows() {
     clocks.synchronise(0..64);
     clocks.fence_proxy(32, &[Proxied::Shared]);
     races.write(4, 4, &by(&clocks, 1, A), 0, false, &clocks).unwrap();
-    let issue =
-        |races: &mut Races, address| races.begin_async(Kind::AsyncFrom, address, 4, &by(&clocks, 1, B), 0, &clocks);
+    let issue = |races: &mut Races, address| races.begin(Kind::AsyncFrom, address, 4, &by(&clocks, 1, B), 0, &clocks);
     assert_eq!(issue(&mut races, 0), Ok(()));
     // Its own write came after the fence.
     assert_eq!(issue(&mut races, 4), unfenced(conflict(1, 0, A, Kind::Write, 4)));
@@ -235,11 +234,11 @@ fn the_thread_that_issues_can_fence_what_it_knows() {
 #[test]
 fn the_async_proxy_is_in_flight_until_its_thread_waits() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
-    races.begin_async(Kind::AsyncFrom, 0, 8, &by(&clocks, 0, A), 7, &clocks).unwrap();
+    races.begin(Kind::AsyncFrom, 0, 8, &by(&clocks, 0, A), 7, &clocks).unwrap();
     clocks.synchronise(0..64);
     assert_eq!(races.read(0, 8, &by(&clocks, 1, B), 0, &clocks), Ok(()));
     assert_eq!(races.write(4, 4, &by(&clocks, 1, B), 0, false, &clocks), conflict(0, 0, A, Kind::AsyncFrom, 4));
-    races.end_async(Kind::AsyncFrom, 0, 8, &by(&clocks, 0, B), 7, &clocks).unwrap();
+    races.end_read(Kind::AsyncFrom, 0, 8, &by(&clocks, 0, B), 7, &clocks).unwrap();
     // The reader of the other warp still is one.
     assert_eq!(races.write(4, 4, &by(&clocks, 0, B), 0, false, &clocks), conflict(1, 0, B, Kind::Read, 4));
     clocks.synchronise(0..64);
@@ -281,10 +280,9 @@ fn a_phase_is_known_to_those_who_learn_it() {
 fn a_read_by_the_async_proxy_hides_no_read_that_is_not_fenced() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(32, 0));
     races.read(0, 4, &by(&clocks, 0, A), 0, &clocks).unwrap();
-    races.begin_async(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
-    races.end_async(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
-    let write =
-        |races: &mut Races, clocks: &Clocks| races.begin_async(Kind::AsyncTo, 0, 4, &by(clocks, 0, B), 1, clocks);
+    races.begin(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
+    races.end_read(Kind::AsyncFrom, 0, 4, &by(&clocks, 0, B), 0, &clocks).unwrap();
+    let write = |races: &mut Races, clocks: &Clocks| races.begin(Kind::AsyncTo, 0, 4, &by(clocks, 0, B), 1, clocks);
     assert_eq!(write(&mut races, &clocks), unfenced(conflict(0, 0, A, Kind::Read, 0)));
     clocks.fence_proxy(0, &[Proxied::Shared]);
     assert_eq!(write(&mut races, &clocks), Ok(()));
@@ -294,7 +292,7 @@ fn a_read_by_the_async_proxy_hides_no_read_that_is_not_fenced() {
 fn nothing_touches_an_object() {
     let (mut races, mut clocks) = (Races::new(Proxied::Shared), Clocks::new(64, 0));
     let maker = By { lane: 2, ..by(&clocks, 0, A) };
-    races.begin_object(8, 8, &maker, &clocks).unwrap();
+    races.begin(Kind::Object, 8, 8, &maker, 0, &clocks).unwrap();
     clocks.synchronise(0..64);
     assert_eq!(races.read(12, 4, &by(&clocks, 1, B), 0, &clocks), conflict(0, 2, A, Kind::Object, 12));
     let ender = By { lane: 1, ..by(&clocks, 1, B) };

@@ -95,15 +95,14 @@ impl Machine {
         let by = By { block: block as u32, warp: warp as u16, lane, pc, epoch: clocks.epoch(warp) };
         let races = &mut self.races;
         match kind {
-            Kind::CopyTo if end => {
-                races.end_copy(address, bytes, &by, group);
+            Kind::CopyTo | Kind::AsyncTo if end => {
+                races.end_write(kind, address, bytes, &by, group);
                 Ok(())
             }
-            Kind::CopyTo => races.begin_copy(address, bytes, &by, group, clocks),
-            Kind::CopyFrom if end => races.end_source(address, bytes, &by, group, clocks),
-            Kind::CopyFrom => races.begin_source(address, bytes, &by, group, clocks),
-            Kind::AsyncTo | Kind::AsyncFrom if end => races.end_async(kind, address, bytes, &by, group, clocks),
-            Kind::AsyncTo | Kind::AsyncFrom => races.begin_async(kind, address, bytes, &by, group, clocks),
+            Kind::CopyFrom | Kind::AsyncFrom if end => races.end_read(kind, address, bytes, &by, group, clocks),
+            Kind::CopyTo | Kind::CopyFrom | Kind::AsyncTo | Kind::AsyncFrom => {
+                races.begin(kind, address, bytes, &by, group, clocks)
+            }
             _ => races.access(kind, address, bytes, &by, same, clocks),
         }
     }
