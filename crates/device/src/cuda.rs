@@ -19,7 +19,7 @@ pub(crate) use graph::Graph;
 pub(crate) use memory::Buffer;
 pub(crate) use module::{Kernel, Module};
 pub(crate) use stream::{Event, Stream};
-pub use tensor_map::{Swizzle, TensorMap, TensorMapElement, Tiling};
+pub use tensor_map::TensorMap;
 
 use crate::DeviceError;
 use crate::attributes::Attributes;

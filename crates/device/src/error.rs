@@ -1,5 +1,6 @@
 //! The one error type: which call or setting, what was found, what was wanted.
 
+use ptx_sim::TilingError;
 use thiserror::Error;
 
 /// Why something was not done on a device. All but [`Driver`](DeviceError::Driver), [`Simulated`](DeviceError::Simulated) and
@@ -85,5 +86,11 @@ impl DeviceError {
     /// A module has no kernel of that name.
     pub(crate) fn unknown_kernel(name: &str) -> Self {
         DeviceError::value("kernel", name, "one that the module has")
+    }
+}
+
+impl From<TilingError> for DeviceError {
+    fn from(TilingError { argument, found, wanted }: TilingError) -> Self {
+        DeviceError::value(format!("tensor map: {argument}"), found, wanted)
     }
 }

@@ -57,12 +57,12 @@ mod stream;
 mod variant;
 
 pub use attributes::Attributes;
-pub use cuda::{Gpu, Swizzle, TensorMap, TensorMapElement, Tiling};
+pub use cuda::{Gpu, TensorMap};
 pub use error::DeviceError;
 pub use launch::{Arg, LaunchShape};
 pub use memory::Buffer;
 pub use module::{Image, Kernel, Module, Resources};
-pub use ptx_sim::{Counters, Flops, Global, Shared};
+pub use ptx_sim::{Counters, Element, Flops, Global, OutOfBoundsFill, Shared, Swizzle, Tiling};
 pub use simulated::Simulator;
 pub use stream::{Event, Graph, Stream};
 pub use variant::{Source, Variant, file, files};
@@ -233,7 +233,7 @@ impl Device {
     pub fn tensor_map(&self, tiling: &Tiling) -> Result<TensorMap, DeviceError> {
         match self {
             Device::Cuda(gpu) => gpu.tensor_map(tiling),
-            Device::Simulated(_) => simulated::tensor_map(tiling),
+            Device::Simulated(_) => Ok(TensorMap::of_bytes(tiling.encode()?)),
         }
     }
 }

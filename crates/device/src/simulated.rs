@@ -7,12 +7,10 @@
 mod memory;
 mod module;
 mod stream;
-mod tensor_map;
 
 pub(crate) use memory::Buffer;
 pub(crate) use module::{Kernel, Module};
 pub(crate) use stream::{Event, Graph, Stream, no_clock};
-pub(crate) use tensor_map::tensor_map;
 
 use crate::{Attributes, DeviceError};
 use ptx_sim::{Counters, LaunchError, Memory, MemoryError, PtxError, Schedule};

@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 use device::{
-    Arg, Buffer, Counters, Device, DeviceError, Image, Kernel, LaunchShape, Simulator, Stream, Swizzle,
-    TensorMapElement, Tiling,
+    Arg, Buffer, Counters, Device, DeviceError, Element, Image, Kernel, LaunchShape, OutOfBoundsFill, Simulator,
+    Stream, Swizzle, Tiling,
 };
 
 const PROBE: &str = include_str!("probe.sm_80.ptx");
@@ -116,49 +116,11 @@ fn what_is_not_simulated_is_refused_with_the_reason() -> Result<(), DeviceError>
     // SAFETY: nothing is run.
     let launched = unsafe { kernel.launch(&stream, clusters, &[]) }.unwrap_err().to_string();
     assert_eq!(launched, "slow_add: cluster: found [4, 1, 1], wanted [1, 1, 1]: clusters are not simulated");
-    let (element, swizzle) = (TensorMapElement::F32, Swizzle::B64);
-    let tiling = Tiling { element, address: 256, lengths: &[8], strides: &[], tile: &[8], swizzle };
-    let map = device.tensor_map(&tiling).unwrap_err().to_string();
-    let told = "tensor map: box_sizes[0]: found 32 bytes, less than the 64 of the swizzle, wanted what is simulated";
+    let (element, swizzle, fill) = (Element::F32, Swizzle::B64, OutOfBoundsFill::Zeros);
+    let narrow = Tiling { element, address: 256, lengths: &[8], strides: &[], tile: &[8], swizzle, fill };
+    let map = device.tensor_map(&narrow).unwrap_err().to_string();
+    let told = "tensor map: tile[0]: found 32 bytes, wanted the 64 of the swizzle: narrower rows are not simulated";
     assert_eq!(map, told);
-    let wide = device.tensor_map(&Tiling { tile: &[32], ..tiling }).unwrap_err().to_string();
-    assert!(wide.starts_with("tensor map: bytes of a tile's row: found 128"), "{wide}");
-    Ok(())
-}
-
-/// What an H200 gives is what is wanted here: `on_gpu.rs` has the same table.
-#[test]
-fn a_tensor_map_moves_a_tile_and_fills_what_is_beyond_with_zeros() -> Result<(), DeviceError> {
-    let (device, simulator) = simulated();
-    let numbers: Vec<f32> = (0..200).map(|i| i as f32).collect();
-    let tensor = device.upload(&numbers)?;
-    // Rows of 20 numbers, of which 18 are the tensor's.
-    let map = device.tensor_map(&Tiling {
-        element: TensorMapElement::F32,
-        address: tensor.address(),
-        lengths: &[18, 10],
-        strides: &[80],
-        tile: &[8, 4],
-        swizzle: Swizzle::None,
-    })?;
-    let kernel = kernel(&device, include_str!("hopper.sm_90.ptx"), "tile")?;
-    let (stream, out) = (device.stream()?, device.alloc(4 * 32)?);
-    for (row, column) in [(0_i32, 0_i32), (3, 4), (8, 12), (-1, -4)] {
-        simulator.set_schedule(row.unsigned_abs().into());
-        let args = [Arg::TensorMap(&map), Arg::U64(out.address()), Arg::I32(row), Arg::I32(column)];
-        // SAFETY: the arguments are those of `tile`, which writes 32 numbers.
-        unsafe { kernel.launch(&stream, shape(32), &args)? };
-        let wanted = |place: i32| {
-            let (i, j) = (row + place / 8, column + place % 8);
-            if (0..10).contains(&i) && (0..18).contains(&j) { (20 * i + j) as f32 } else { 0.0 }
-        };
-        assert_eq!(out.to_vec::<f32>()?, (0..32).map(wanted).collect::<Vec<_>>(), "row {row}, column {column}");
-    }
-    // A card ends with an illegal instruction where a row begins at no multiple of 16 bytes.
-    let args = [Arg::TensorMap(&map), Arg::U64(out.address()), Arg::I32(0), Arg::I32(1)];
-    // SAFETY: as above.
-    let refused = unsafe { kernel.launch(&stream, shape(32), &args) }.unwrap_err().to_string();
-    assert!(refused.contains("misaligned address"), "{refused}");
     Ok(())
 }
 

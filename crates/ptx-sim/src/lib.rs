@@ -39,7 +39,7 @@
 //!   tensor cores use, and for sm_90a. Anything else is an error that names its line: no instruction and no modifier is
 //!   skipped that could matter.
 //! - **Hopper's asynchrony**, for clusters of one block: `mbarrier` objects with their phases, arrivals and bytes; bulk copies
-//!   (`cp.async.bulk`) and copies of boxes of tensors of 1 to 5 dimensions (`cp.async.bulk.tensor`), whose maps [`TensorMap`]
+//!   (`cp.async.bulk`) and copies of boxes of tensors of 1 to 5 dimensions (`cp.async.bulk.tensor`), whose maps [`Tiling`]
 //!   makes; `setmaxnreg`, of whole warpgroups and from what other ones gave back; `elect.sync`. Loads land when the schedule
 //!   says, in any order, at the latest when all wait. Who waits for a phase that cannot end is a deadlock, whose report says
 //!   how many arrivals and bytes are missing.
@@ -129,4 +129,4 @@ pub use error::PtxError;
 pub use fault::{Fault, FaultKind, Site, SourceLine};
 pub use launch::{Kernel, LaunchError, Module, Schedule, Shape};
 pub use memory::{Memory, MemoryError};
-pub use tensor_map::{Element, Interleave, OutOfBoundsFill, Swizzle, TensorMap, TensorMapError};
+pub use tensor_map::{Element, OutOfBoundsFill, Swizzle, Tiling, TilingError};

@@ -15,50 +15,44 @@ const MAGIC: [u8; 8] = *b"simTMAP1";
 const CHECKSUM: usize = BYTES - 8;
 /// What addresses, strides and the bytes of a box's row are multiples of.
 const UNIT: u64 = 16;
-const MOST_SIZE: u64 = 1 << 32;
+const MOST_LENGTH: u64 = 1 << 32;
 const MOST_STRIDE: u64 = 1 << 40;
-const MOST_BOX: u32 = 256;
-const MOST_ELEMENT_STRIDE: u32 = 8;
+const MOST_SIDE: u32 = 256;
 
-/// A tensor in global memory and the boxes that copies move, the innermost dimension first.
+/// A tensor in global memory, and the tile of it that one copy moves. The innermost axis comes first, whose elements lie side by
+/// side. Along it a tile begins at a multiple of 16 bytes, before the tensor's start too: a kernel that asks for another place ends.
 ///
 /// ```
-/// use ptx_sim::{Element, Interleave, OutOfBoundsFill, Swizzle, TensorMap};
+/// use ptx_sim::{Element, OutOfBoundsFill, Swizzle, Tiling};
 ///
 /// // 1000 rows of 128 halves, of which copies move 64 columns of 32 rows.
-/// let map = TensorMap {
+/// let tiling = Tiling {
 ///     element: Element::F16,
 ///     address: 0x7000_0000_0000,
-///     sizes: &[128, 1000],
+///     lengths: &[128, 1000],
 ///     strides: &[256],
-///     box_sizes: &[64, 32],
-///     element_strides: &[1, 1],
-///     interleave: Interleave::None,
+///     tile: &[64, 32],
 ///     swizzle: Swizzle::B128,
 ///     fill: OutOfBoundsFill::Zeros,
 /// };
-/// assert_eq!(map.encode().unwrap().len(), 128);
-/// let wide = TensorMap { box_sizes: &[128, 32], ..map };
+/// assert_eq!(tiling.encode().unwrap().len(), 128);
+/// let wide = Tiling { tile: &[128, 32], ..tiling };
 /// let refused = wide.encode().unwrap_err().to_string();
-/// assert_eq!(refused, "tensor map: box_sizes[0]: found 256 bytes, wanted at most the 128 of the swizzle");
+/// assert_eq!(refused, "tensor map: tile[0]: found 256 bytes, wanted at most the 128 of the swizzle");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TensorMap<'a> {
+pub struct Tiling<'a> {
     /// What it is made of.
     pub element: Element,
-    /// Of its first element.
+    /// Of its first element, a multiple of 16 above 0.
     pub address: u64,
-    /// Elements along each dimension.
-    pub sizes: &'a [u64],
-    /// Bytes from one to the next along each dimension but the innermost, whose elements lie side by side.
+    /// Elements along each of one to five axes, 1 to 2^32.
+    pub lengths: &'a [u64],
+    /// Bytes from one element to the next along each axis but the innermost: multiples of 16 above 0 and below 2^40.
     pub strides: &'a [u64],
-    /// Elements of a box along each dimension.
-    pub box_sizes: &'a [u32],
-    /// Of how many elements along a dimension one is taken. Only 1 is simulated.
-    pub element_strides: &'a [u32],
-    /// How channels lie in slices. Only none is simulated.
-    pub interleave: Interleave,
-    /// How rows of a box are mixed in shared memory.
+    /// Elements of the tile along each axis, 1 to 256; bytes of a row are a multiple of 16 within the swizzle.
+    pub tile: &'a [u32],
+    /// How rows of a tile are mixed in shared memory.
     pub swizzle: Swizzle,
     /// What is read outside of the tensor.
     pub fill: OutOfBoundsFill,
@@ -91,17 +85,6 @@ pub enum Element {
     Tf32,
 }
 
-/// How channels lie in slices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interleave {
-    /// They do not.
-    None,
-    /// 16 bytes a slice.
-    B16,
-    /// 32 bytes a slice.
-    B32,
-}
-
 /// How rows of a box are mixed in shared memory, so that columns lie in different banks: bits 4 and up of a byte's address are
 /// changed by those from bit 7 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,27 +108,16 @@ pub enum OutOfBoundsFill {
     Nan,
 }
 
-/// A map that a device cannot have, or that is not simulated.
+/// An argument against the rules, or of what is not simulated.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum TensorMapError {
-    /// An argument against the rules.
-    #[error("tensor map: {argument}: found {found}, wanted {wanted}")]
-    Rule {
-        /// Which argument.
-        argument: String,
-        /// What it is.
-        found: String,
-        /// What it may be.
-        wanted: String,
-    },
-    /// An argument that a device takes, and this one does not.
-    #[error("tensor map: {argument}: found {found}, which is not simulated")]
-    NotSimulated {
-        /// Which argument.
-        argument: String,
-        /// What it is.
-        found: String,
-    },
+#[error("tensor map: {argument}: found {found}, wanted {wanted}")]
+pub struct TilingError {
+    /// Which argument.
+    pub argument: String,
+    /// What it is.
+    pub found: String,
+    /// What it may be.
+    pub wanted: String,
 }
 
 impl Element {
@@ -184,31 +156,30 @@ impl Swizzle {
     }
 }
 
-impl TensorMap<'_> {
-    /// The map as a kernel takes it: a parameter of 128 bytes, aligned to 64.
+impl Tiling<'_> {
+    /// The map as a kernel on the simulated device takes it: a parameter of 128 bytes, aligned to 64.
     ///
     /// # Errors
-    /// The first argument that is against the rules, or not simulated.
-    pub fn encode(&self) -> Result<[u8; BYTES], TensorMapError> {
-        self.check_lengths()?;
-        self.check_tensor()?;
-        self.check_box()?;
+    /// As of [`check`](Self::check); and rows narrower than their swizzle, of which no rule says how they lie.
+    pub fn encode(&self) -> Result<[u8; BYTES], TilingError> {
+        self.check()?;
+        if let Some(width) = self.swizzle.width().filter(|width| self.row_bytes() < *width) {
+            let wanted = format!("the {width} of the swizzle: narrower rows are not simulated");
+            return Err(rule("tile[0]", format!("{} bytes", self.row_bytes()), wanted));
+        }
         let fill = match self.fill {
             OutOfBoundsFill::Zeros => 0,
-            OutOfBoundsFill::Nan => self
-                .element
-                .nan()
-                .ok_or_else(|| rule("fill", format!("NaN of {:?}", self.element), "floating-point elements"))?,
+            OutOfBoundsFill::Nan => self.element.nan().unwrap_or_default(),
         };
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([self.sizes.len() as u8, self.element.bytes() as u8, self.swizzle as u8, 0]);
+        bytes.extend([self.lengths.len() as u8, self.element.bytes() as u8, self.swizzle as u8, 0]);
         bytes.extend(fill.to_le_bytes());
         bytes.extend(self.address.to_le_bytes());
-        // Sizes are at least 1, and one less fits 32 bits.
-        padded(self.sizes, 1).for_each(|size| bytes.extend((size as u32).wrapping_sub(1).to_le_bytes()));
+        // Lengths are at least 1, and one less fits 32 bits.
+        padded(self.lengths, 1).for_each(|length| bytes.extend((length as u32).wrapping_sub(1).to_le_bytes()));
         padded(self.strides, 0).for_each(|stride| bytes.extend(stride.to_le_bytes()));
-        padded(self.box_sizes, 1).for_each(|size| bytes.extend((size as u16).to_le_bytes()));
+        padded(self.tile, 1).for_each(|side| bytes.extend((side as u16).to_le_bytes()));
         let mut map = [0; BYTES];
         map[..bytes.len()].copy_from_slice(&bytes);
         let sum = checksum(&map[..CHECKSUM]);
@@ -216,76 +187,67 @@ impl TensorMap<'_> {
         Ok(map)
     }
 
-    fn check_lengths(&self) -> Result<(), TensorMapError> {
-        let rank = self.sizes.len();
-        if !(1..=RANK).contains(&rank) {
-            return Err(rule("sizes", format!("{rank} dimensions"), format!("1 to {RANK}")));
-        }
-        let lengths = [
-            ("strides", self.strides.len(), rank - 1),
-            ("box_sizes", self.box_sizes.len(), rank),
-            ("element_strides", self.element_strides.len(), rank),
-        ];
-        match lengths.iter().find(|(_, found, wanted)| found != wanted) {
-            Some((what, found, wanted)) => Err(rule(what, format!("{found} dimensions"), wanted)),
-            None => Ok(()),
+    /// The rules of `cuTensorMapEncodeTiled`, which itself does not say which was broken.
+    ///
+    /// # Errors
+    /// The first argument that is against one.
+    pub fn check(&self) -> Result<(), TilingError> {
+        self.check_tensor()?;
+        self.check_tile()?;
+        match self.fill {
+            OutOfBoundsFill::Nan if self.element.nan().is_none() => {
+                Err(rule("fill", format!("NaN of {:?}", self.element), "floating-point elements"))
+            }
+            _ => Ok(()),
         }
     }
 
-    fn check_tensor(&self) -> Result<(), TensorMapError> {
-        if self.interleave != Interleave::None {
-            if self.sizes.len() < 3 {
-                let found = format!("{:?} of {} dimensions", self.interleave, self.sizes.len());
-                return Err(rule("interleave", found, "3 or more"));
+    fn check_tensor(&self) -> Result<(), TilingError> {
+        let rank = self.lengths.len();
+        if !(1..=RANK).contains(&rank) {
+            return Err(rule("lengths", format!("{rank} axes"), format!("1 to {RANK}")));
+        }
+        for (what, found, wanted) in [("strides", self.strides.len(), rank - 1), ("tile", self.tile.len(), rank)] {
+            if found != wanted {
+                return Err(rule(what, format!("{found} axes"), wanted));
             }
-            return Err(not_simulated("interleave", format!("{:?}", self.interleave)));
         }
-        if !self.address.is_multiple_of(UNIT) {
-            return Err(rule("address", format!("{:#x}", self.address), format!("a multiple of {UNIT}")));
+        if self.address == 0 || !self.address.is_multiple_of(UNIT) {
+            return Err(rule("address", format!("{:#x}", self.address), format!("a multiple of {UNIT} above 0")));
         }
-        for (axis, size) in self.sizes.iter().enumerate() {
-            if !(1..=MOST_SIZE).contains(size) {
-                return Err(rule(format!("sizes[{axis}]"), size, format!("1 to {MOST_SIZE}")));
+        for (axis, length) in self.lengths.iter().enumerate() {
+            if !(1..=MOST_LENGTH).contains(length) {
+                return Err(rule(format!("lengths[{axis}]"), length, format!("1 to {MOST_LENGTH}")));
             }
         }
         for (axis, stride) in self.strides.iter().enumerate() {
-            if !stride.is_multiple_of(UNIT) || *stride >= MOST_STRIDE {
-                let wanted = format!("a multiple of {UNIT} below {MOST_STRIDE}");
+            if *stride == 0 || !stride.is_multiple_of(UNIT) || *stride >= MOST_STRIDE {
+                let wanted = format!("a multiple of {UNIT} above 0 and below {MOST_STRIDE}");
                 return Err(rule(format!("strides[{axis}]"), format!("{stride} bytes"), wanted));
             }
         }
         Ok(())
     }
 
-    fn check_box(&self) -> Result<(), TensorMapError> {
-        for (axis, size) in self.box_sizes.iter().enumerate() {
-            if !(1..=MOST_BOX).contains(size) {
-                return Err(rule(format!("box_sizes[{axis}]"), size, format!("1 to {MOST_BOX}")));
+    fn check_tile(&self) -> Result<(), TilingError> {
+        for (axis, side) in self.tile.iter().enumerate() {
+            if !(1..=MOST_SIDE).contains(side) {
+                return Err(rule(format!("tile[{axis}]"), side, format!("1 to {MOST_SIDE}")));
             }
         }
-        for (axis, stride) in self.element_strides.iter().enumerate() {
-            let argument = format!("element_strides[{axis}]");
-            match *stride {
-                1 => {}
-                2..=MOST_ELEMENT_STRIDE => return Err(not_simulated(argument, stride)),
-                _ => return Err(rule(argument, stride, format!("1 to {MOST_ELEMENT_STRIDE}"))),
-            }
-        }
-        let row = u64::from(self.box_sizes[0]) * u64::from(self.element.bytes());
-        let found = format!("{row} bytes");
+        let (row, found) = (self.row_bytes(), format!("{} bytes", self.row_bytes()));
         if !row.is_multiple_of(UNIT) {
-            return Err(rule("box_sizes[0]", found, format!("a multiple of {UNIT}")));
+            return Err(rule("tile[0]", found, format!("a multiple of {UNIT}")));
         }
         match self.swizzle.width() {
-            Some(width) if row > width => {
-                Err(rule("box_sizes[0]", found, format!("at most the {width} of the swizzle")))
-            }
-            // How such rows lie is not said where the rules are.
-            Some(width) if row < width => {
-                Err(not_simulated("box_sizes[0]", format!("{found}, less than the {width} of the swizzle")))
-            }
+            Some(width) if row > width => Err(rule("tile[0]", found, format!("at most the {width} of the swizzle"))),
             _ => Ok(()),
         }
+    }
+
+    /// Bytes of a row of the tile.
+    fn row_bytes(&self) -> u64 {
+        u64::from(self.tile[0]) * u64::from(self.element.bytes())
     }
 }
 
@@ -304,7 +266,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// What [`TensorMap::encode`] wrote; `None` for all else.
+    /// What [`Tiling::encode`] wrote; `None` for all else.
     pub(crate) fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
         let (body, sum) = bytes.split_at(CHECKSUM);
         if body[..8] != MAGIC || checksum(body).to_le_bytes() != *sum {
@@ -331,7 +293,7 @@ impl Layout {
         // A checksum can be forged.
         let whole = (1..=RANK).contains(&layout.rank)
             && matches!(element_bytes, 1 | 2 | 4 | 8)
-            && layout.box_sizes.iter().all(|size| (1..=MOST_BOX).contains(size))
+            && layout.box_sizes.iter().all(|size| (1..=MOST_SIDE).contains(size))
             && (layout.box_sizes[0] * element_bytes).is_multiple_of(UNIT as u32);
         whole.then_some(layout)
     }
@@ -354,11 +316,6 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-fn rule(argument: impl ToString, found: impl ToString, wanted: impl ToString) -> TensorMapError {
-    let (argument, found, wanted) = (argument.to_string(), found.to_string(), wanted.to_string());
-    TensorMapError::Rule { argument, found, wanted }
-}
-
-fn not_simulated(argument: impl ToString, found: impl ToString) -> TensorMapError {
-    TensorMapError::NotSimulated { argument: argument.to_string(), found: found.to_string() }
+fn rule(argument: impl ToString, found: impl ToString, wanted: impl ToString) -> TilingError {
+    TilingError { argument: argument.to_string(), found: found.to_string(), wanted: wanted.to_string() }
 }

@@ -1,8 +1,8 @@
 //! Kernels as a compiler writes them: `ring.ptx` is what NVRTC 13.0 makes of `ring.cu` for `compute_90a` with `-lineinfo`, but
 //! for the folder in which it was, and ptxas 13.0 assembles it for sm_90a without a warning.
 
-use ptx_sim::{Element, Fault, FaultKind, Interleave, LaunchError, Memory, Module, OutOfBoundsFill, Schedule, Shape};
-use ptx_sim::{Swizzle, TensorMap};
+use ptx_sim::{Element, Fault, FaultKind, LaunchError, Memory, Module, OutOfBoundsFill, Schedule, Shape};
+use ptx_sim::{Swizzle, Tiling};
 
 const PTX: &str = include_str!("ring.ptx");
 
@@ -19,14 +19,12 @@ fn ring(ptx: &str, seed: u64) -> Result<Vec<u16>, Box<Fault>> {
     let halves: Vec<u8> = (0..TILES * TILE).flat_map(|half| (half as u16).to_le_bytes()).collect();
     memory.write(input, &halves).unwrap();
     let map = |address| {
-        let map = TensorMap {
+        let map = Tiling {
             element: Element::U16,
             address,
-            sizes: &[64, u64::from(16 * TILES)],
+            lengths: &[64, u64::from(16 * TILES)],
             strides: &[128],
-            box_sizes: &[64, 16],
-            element_strides: &[1, 1],
-            interleave: Interleave::None,
+            tile: &[64, 16],
             swizzle: Swizzle::B128,
             fill: OutOfBoundsFill::Zeros,
         };

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use ptx_sim::{Element, Interleave, Memory, Module, OutOfBoundsFill, Schedule, Shape, Swizzle, TensorMap};
+use ptx_sim::{Element, Memory, Module, OutOfBoundsFill, Schedule, Shape, Swizzle, Tiling};
 
 /// A load of a box and one of a line, and a store of each, by the first thread; the others wait.
 const BODY: &str = "
@@ -66,14 +66,12 @@ fn run(body: &str, seed: u64, change: Option<(usize, u8)>) -> Option<Result<(), 
     let (out, tensor) = (memory.alloc(4096).unwrap(), memory.alloc(4096).unwrap());
     memory.fill(out, 4096, 1).unwrap();
     memory.fill(tensor, 4096, 2).unwrap();
-    let map = TensorMap {
+    let map = Tiling {
         element: Element::F32,
         address: tensor,
-        sizes: &[32, 32],
+        lengths: &[32, 32],
         strides: &[128],
-        box_sizes: &[32, 4],
-        element_strides: &[1, 1],
-        interleave: Interleave::None,
+        tile: &[32, 4],
         swizzle: Swizzle::B128,
         fill: OutOfBoundsFill::Nan,
     };

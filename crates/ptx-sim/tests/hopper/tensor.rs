@@ -2,7 +2,7 @@
 
 use super::program::{Program, is_found, is_right, report, wait};
 use ptx_sim::FaultKind::{InFlight, Misaligned, OutOfBounds, ProxyFence, TensorMap as WrongMap, Uninitialised};
-use ptx_sim::{Element, Interleave, OutOfBoundsFill, Swizzle, TensorMap};
+use ptx_sim::{Element, OutOfBoundsFill, Swizzle, Tiling};
 
 /// What is copied: a tensor of rank `sizes.len()`, packed but for the rows of the innermost dimension.
 #[derive(Clone)]
@@ -27,14 +27,12 @@ impl Tensor {
     }
 
     fn encode(&self, address: u64) -> [u8; 128] {
-        TensorMap {
+        Tiling {
             element: self.element,
             address,
-            sizes: &self.sizes,
+            lengths: &self.sizes,
             strides: &self.strides,
-            box_sizes: &self.boxes,
-            element_strides: &vec![1; self.sizes.len()],
-            interleave: Interleave::None,
+            tile: &self.boxes,
             swizzle: self.swizzle,
             fill: self.fill,
         }

@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use half::bf16;
 use ptx_sim::{Counters, Fault, FaultKind, LaunchError, Memory, Module, Schedule, Shape};
-use ptx_sim::{Element, Interleave, OutOfBoundsFill, Swizzle, TensorMap};
+use ptx_sim::{Element, OutOfBoundsFill, Swizzle, Tiling};
 use std::io::Read;
 
 const D: usize = 64;
@@ -24,14 +24,12 @@ fn ptx(packed: &[u8]) -> String {
 
 /// A tensor in memory, of rows of 64, 128 of which are copied at a time, and swizzled.
 fn map(address: u64, rows: usize) -> [u8; 128] {
-    let map = TensorMap {
+    let map = Tiling {
         element: Element::Bf16,
         address,
-        sizes: &[D as u64, rows as u64],
+        lengths: &[D as u64, rows as u64],
         strides: &[2 * D as u64],
-        box_sizes: &[D as u32, KEYS as u32],
-        element_strides: &[1, 1],
-        interleave: Interleave::None,
+        tile: &[D as u32, KEYS as u32],
         swizzle: Swizzle::B128,
         fill: OutOfBoundsFill::Zeros,
     };
