@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use testkit::problems::{Spec, problems};
-use testkit::{forward_on_canaries, judge, judge_against};
+use testkit::{Verdict, forward_on_canaries, judge, judge_against};
 
 /// How many problems are drawn for each rung, on a GPU and on a simulated one.
 #[derive(Clone, Copy)]
@@ -98,6 +98,13 @@ pub(crate) fn numbers_beyond_f32_products(device: &Device) -> Result<(), Failed>
     Ok(())
 }
 
+/// How a result breaks the error rule, if it does.
+fn failure(attention: &dyn Attention, problem: &Problem) -> Result<Option<Verdict>, AttentionError> {
+    let output = forward_on_canaries(attention, problem)?;
+    let verdict = judge(problem, &oracle::truth(problem), &output, attention.weights(problem));
+    Ok(Some(verdict).filter(|verdict| !verdict.passes()))
+}
+
 /// Every value is the largest of F16, and weights are such that rounding makes nearly all of them larger: a mean of values is
 /// still no larger than they are.
 fn means_of_the_largest_halves(attention: &dyn Attention) -> Result<Option<String>, AttentionError> {
@@ -117,9 +124,7 @@ fn means_of_the_largest_halves(attention: &dyn Attention) -> Result<Option<Strin
         let [q, k, v] = [&q, &k, &v].map(|numbers| Tensor::F16(numbers.clone().into_dyn()));
         let options = Options { scale: Some(1.0), ..Options::default() };
         let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
-        let output = forward_on_canaries(attention, &problem)?;
-        let verdict = judge(&problem, &oracle::truth(&problem), &output, attention.weights(&problem));
-        if !verdict.passes() {
+        if let Some(verdict) = failure(attention, &problem)? {
             return Ok(Some(format!("{rows} rows of means of the largest halves: {verdict}")));
         }
     }
@@ -171,9 +176,7 @@ pub(crate) fn beyond_f32_products(attention: &dyn Attention, takes: Takes) -> Re
             let options = Options { scale: Some(scale), ..options.clone() };
             let mask = options.mask;
             let problem = Problem::dense(q.view(), k.view(), v.view(), options)?;
-            let output = forward_on_canaries(attention, &problem)?;
-            let verdict = judge(&problem, &oracle::truth(&problem), &output, attention.weights(&problem));
-            if !verdict.passes() {
+            if let Some(verdict) = failure(attention, &problem)? {
                 return Ok(Some(format!("{what} under {mask}: {verdict}")));
             }
         }
