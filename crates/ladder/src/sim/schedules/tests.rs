@@ -45,7 +45,7 @@ fn a_wrong_result_is_told_by_its_worst_number() {
     for (after_the_first, wanted) in [(false, SCHEDULES.first), (true, SCHEDULES.first + 1)] {
         let Failure { seed, what } = edited(wrong, after_the_first).unwrap_err();
         assert_eq!(seed, wanted, "{what}");
-        assert!(what.starts_with("against the oracle: ") && what.contains("wanted"), "{what}");
+        assert!(what.starts_with("against the oracle: lse[0, 0, 0]: found NaN, wanted 4.4188"), "{what}");
     }
 }
 
