@@ -89,8 +89,9 @@ __device__ void start_copy(Halves<WIDTH> to, Rows<T> from, int begin, Range want
 
 /// Copies rows `begin` to before begin + `COUNT` to rows of a matrix in device memory from `first` on, but for those from `end`
 /// on and channels behind the last. A warp does it for rows that it has written itself.
-template <int COUNT, int WIDTH, class T>
-__device__ void copy_back(const Rows<T>& to, Halves<WIDTH> from, int begin, int first, int end) {
+template <int COUNT, class Matrix, class T>
+__device__ void copy_back(const Rows<T>& to, Matrix from, int begin, int first, int end) {
+    constexpr int WIDTH = from.CHUNKS * CHUNK;
     const int lane = thread_index() % LANES;
     if (first + COUNT <= end && to.channels == WIDTH && to.in_chunks()) {
         constexpr int POWER = from.CHUNKS & -from.CHUNKS, ACROSS = POWER < 4 ? POWER : 4, DOWN = LANES / ACROSS;

@@ -2,16 +2,7 @@
 #pragma once
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
-#include "tile/halves.cuh"
-
-/// What a warp has of 16 `TILES` rows and 8 `N` columns, in registers. Of 16 x 8 numbers a lane has [0] and [1] in row lane / 4,
-/// from column 2 (lane % 4) on, and [2] and [3] in the row 8 further down.
-template <int TILES, int N> struct Accumulators {
-    float x[TILES][N][4];
-
-    /// The e-th number of column tile n in the r-th row of this lane.
-    __device__ float& of_row(int r, int n, int e) { return x[r / 2][n][r % 2 * 2 + e]; }
-};
+#include "tile/rows.cuh"
 
 // ANCHOR: s
 /// S += Q K^T, for rows of Q from `row` on and as many rows of K as S has columns.

@@ -49,10 +49,57 @@ const SHARED: &[Fault] = &[
 ];
 
 const MMA: &str = "05_fa2_mma.cu";
+const ROWS: &str = "tile/rows.cuh";
 const HALVES: &str = "tile/halves.cuh";
 const SPLITS: &str = "tile/splits.cuh";
 
-/// Faults of each rung's own files.
+/// Faults of rows in fragments of tensor cores, which every rung that has some must catch.
+const OF_ROWS: &[Fault] = &[
+    (
+        "a tile of keys taken as whole eight keys too soon",
+        ROWS,
+        "whole = {last.start, first.end - B::KEYS}",
+        "whole = {last.start, first.end - B::KEYS + 8}",
+    ),
+    ("P's registers in the wrong order", ROWS, "const int r = 2 * t + x % 2;", "const int r = 2 * t + x / 2;"),
+    (
+        "P's pairs the wrong way round",
+        ROWS,
+        "a[x] = pair_from_f32<T>(low, high);",
+        "a[x] = pair_from_f32<T>(high, low);",
+    ),
+    (
+        "a maximum of half of the lanes that share a row",
+        ROWS,
+        "most = max_over<4>(most) * scale;",
+        "most = max_over<2>(most) * scale;",
+    ),
+    ("a sum of half of the lanes that share a row", ROWS, "l = sum_over<4>(state.l[r])", "l = sum_over<2>(state.l[r])"),
+    ("a forgotten rescale of O", ROWS, "state.o.of_row(r, c, 0) *= rescale, state.o.of_row(r, c, 1) *= rescale;", ";"),
+    ("a forgotten rescale of l", ROWS, "state.m[r] = m_new[r], state.l[r] *= rescale;", "state.m[r] = m_new[r];"),
+    // An m that never moves is none: weights overflow, and such rows are computed again, slowly and right.
+    (
+        "m moved before the rescale is made of it",
+        ROWS,
+        "const float rescale = ex2(state.m[r] - m_new[r]);",
+        "state.m[r] = m_new[r];\n        const float rescale = ex2(state.m[r] - m_new[r]);",
+    ),
+    (
+        "m moved without a rescale where it moves little",
+        ROWS,
+        "most - state.m[r] > SLACK ? most : state.m[r];\n        moved |= m_new[r] != state.m[r];",
+        "fmaxf(most, state.m[r]);\n        moved |= m_new[r] - state.m[r] > SLACK;\n        if (m_new[r] - state.m[r] <= SLACK) state.m[r] = m_new[r];",
+    ),
+    ("rows that need care taken as if they did not", ROWS, "const bool careful =", "const bool careful = false &&"),
+    (
+        "ALiBi and bias of another row",
+        ROWS,
+        "const int row = min(at.own(r), at.end_row - 1), i = row / at.pack();",
+        "const int row = min(at.own(r), at.end_row - 1), i = max(row / at.pack() - 1, 0);",
+    ),
+];
+
+/// Faults of each rung's own files, and of those that some rungs have in common.
 const OWN: &[(&str, &[Fault])] = &[
     (
         "cuda-naive",
@@ -99,6 +146,7 @@ const OWN: &[(&str, &[Fault])] = &[
             ("numbers that are not tame taken as tame", "05_fa2_simt.cu", "fabsf(x[e]) < TAME", "true"),
         ],
     ),
+    ("cuda-fa2", OF_ROWS),
     (
         "cuda-fa2",
         &[
@@ -107,12 +155,6 @@ const OWN: &[(&str, &[Fault])] = &[
                 MMA,
                 "if (j0 < at.whole.start || j0 > at.whole.end) hide(",
                 "if (false) hide(",
-            ),
-            (
-                "a tile of keys taken as whole eight keys too soon",
-                MMA,
-                "whole = {last.start, first.end - B::KEYS}",
-                "whole = {last.start, first.end - B::KEYS + 8}",
             ),
             (
                 "the last tile of keys left out",
@@ -134,50 +176,6 @@ const OWN: &[(&str, &[Fault])] = &[
                 "q.chunk(row + lane % 8, lane / 16), k_at",
             ),
             ("V not transposed", "tile/mma.cuh", "ldmatrix_x4_trans(b,", "ldmatrix_x4(b,"),
-            ("P's registers in the wrong order", MMA, "const int r = 2 * t + x % 2;", "const int r = 2 * t + x / 2;"),
-            (
-                "P's pairs the wrong way round",
-                MMA,
-                "a[x] = pair_from_f32<T>(low, high);",
-                "a[x] = pair_from_f32<T>(high, low);",
-            ),
-            (
-                "a maximum of half of the lanes that share a row",
-                MMA,
-                "most = max_over<4>(most) * scale;",
-                "most = max_over<2>(most) * scale;",
-            ),
-            (
-                "a sum of half of the lanes that share a row",
-                MMA,
-                "l = sum_over<4>(state.l[r])",
-                "l = sum_over<2>(state.l[r])",
-            ),
-            (
-                "a forgotten rescale of O",
-                MMA,
-                "state.o.of_row(r, c, 0) *= rescale, state.o.of_row(r, c, 1) *= rescale;",
-                ";",
-            ),
-            (
-                "a forgotten rescale of l",
-                MMA,
-                "state.m[r] = m_new[r], state.l[r] *= rescale;",
-                "state.m[r] = m_new[r];",
-            ),
-            // An m that never moves is none: weights overflow, and such rows are computed again, slowly and right.
-            (
-                "m moved before the rescale is made of it",
-                MMA,
-                "const float rescale = ex2(state.m[r] - m_new[r]);",
-                "state.m[r] = m_new[r];\n        const float rescale = ex2(state.m[r] - m_new[r]);",
-            ),
-            (
-                "m moved without a rescale where it moves little",
-                MMA,
-                "most - state.m[r] > SLACK ? most : state.m[r];\n        moved |= m_new[r] != state.m[r];",
-                "fmaxf(most, state.m[r]);\n        moved |= m_new[r] - state.m[r] > SLACK;\n        if (m_new[r] - state.m[r] <= SLACK) state.m[r] = m_new[r];",
-            ),
             (
                 "the scale folded twice",
                 MMA,
@@ -191,12 +189,6 @@ const OWN: &[(&str, &[Fault])] = &[
                 "OPTIONS ? 1.0f : problem.options.scale;",
             ),
             (
-                "rows that need care taken as if they did not",
-                MMA,
-                "const bool careful =",
-                "const bool careful = false &&",
-            ),
-            (
                 "the heads of a group packed by rows",
                 "tile/halves.cuh",
                 "data + r / heads * row + r % heads * head;",
@@ -204,19 +196,19 @@ const OWN: &[(&str, &[Fault])] = &[
             ),
             (
                 "a row of a head taken for its number among all heads",
-                MMA,
+                ROWS,
                 "head.visible(min(r / pack(), head.q.len - 1));",
                 "head.visible(min(r, head.q.len - 1));",
             ),
             (
                 "shares of the keys that overlap by a tile",
-                MMA,
+                ROWS,
                 "end = min(end, begin + share);",
                 "end = min(end, begin + share + B::KEYS);",
             ),
             (
                 "shares of the keys a tile too short",
-                MMA,
+                ROWS,
                 "end = min(end, begin + share);",
                 "end = min(end, begin + share - B::KEYS);",
             ),
@@ -233,12 +225,6 @@ const OWN: &[(&str, &[Fault])] = &[
                 "l += l_of_warps[w];",
             ),
             ("the splits of one warp alone", SPLITS, "w < COMBINERS; ++w) sum", "w < 1; ++w) sum"),
-            (
-                "ALiBi and bias of another row",
-                MMA,
-                "const int row = min(at.own(r), at.end_row - 1), i = row / at.pack();",
-                "const int row = min(at.own(r), at.end_row - 1), i = max(row / at.pack() - 1, 0);",
-            ),
         ],
     ),
 ];
@@ -249,8 +235,11 @@ const BEFOREHAND: &[&str] = &["triton-fa2"];
 pub(crate) fn wrong_kernels_are_caught(device: &Device) -> Result<(), Failed> {
     let mut faults = Vec::new();
     for rung in DEVICE_RUNGS.iter().filter(|rung| !BEFOREHAND.contains(&rung.name)) {
-        let own = OWN.iter().find(|(name, _)| *name == rung.name).ok_or("a rung without faults of its own")?;
-        faults.extend(SHARED.iter().chain(own.1).map(|fault| (rung, fault)));
+        let own: Vec<&Fault> = OWN.iter().filter(|(name, _)| *name == rung.name).flat_map(|(_, own)| *own).collect();
+        if own.is_empty() {
+            return Err(format!("{}: a rung without faults of its own", rung.name).into());
+        }
+        faults.extend(SHARED.iter().chain(own).map(|fault| (rung, fault)));
     }
     let passed = |&(rung, fault): &(&DeviceRung, &Fault)| {
         // A simulated device runs one launch at a time, so each fault has one of its own.

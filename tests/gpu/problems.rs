@@ -46,10 +46,11 @@ pub(crate) fn for_devices(device: &Device, takes: Takes) -> impl Strategy<Value 
 /// Rungs, ready to run, with their entries.
 pub(crate) type Forms = Vec<(&'static DeviceRung, CudaRung)>;
 
-/// Every rung, in all its forms.
+/// Every rung that runs there, in all its forms.
 pub(crate) fn all_forms(device: &Device) -> Result<Forms, DeviceError> {
     let forms = |entry: &'static DeviceRung| Ok(entry.forms(device)?.into_iter().map(move |form| (entry, form)));
-    Ok(DEVICE_RUNGS.iter().map(forms).collect::<Result<Vec<_>, DeviceError>>()?.into_iter().flatten().collect())
+    let rungs = DEVICE_RUNGS.iter().filter(|entry| entry.runs_on(device));
+    Ok(rungs.map(forms).collect::<Result<Vec<_>, DeviceError>>()?.into_iter().flatten().collect())
 }
 
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {

@@ -1,7 +1,6 @@
-//! The steps in which a kernel was made: each is right, and does what it is for.
+//! The steps in which kernels were made: each is right, and does what it is for.
 
 use attention::{Attention, DType, oracle};
-use cuda_fa2::STEPS;
 use device::{Counters, Device};
 use ladder::registry::{DEVICE_RUNGS, DeviceRung};
 use libtest_mimic::Failed;
@@ -9,35 +8,38 @@ use rayon::prelude::*;
 use testkit::problems::Spec;
 use testkit::{forward_on_canaries, judge};
 
-/// Rows and keys, four tiles of 64 keys, for two blocks of four warps.
+/// Rows, and keys.
 const N: usize = 256;
-const TILES: u64 = 4;
-const WARPS: u64 = 8;
+
+/// Of each rung with steps: that what they are for is seen in what its kernel did after each of them.
+const PURPOSES: &[(&str, fn(&[Counters]))] = &[("cuda-fa2", steps_of_fa2)];
 
 pub(crate) fn steps_of_a_kernel_are_right_and_do_what_they_are_for(device: &Device) -> Result<(), Failed> {
-    let rung = DEVICE_RUNGS.iter().find(|rung| rung.has_steps()).ok_or("no rung with steps")?;
-    let one = |step| {
-        // A simulated device runs one launch at a time, so each step has one of its own.
-        let device = if let Device::Simulated(_) = device { Device::simulated() } else { device.clone() };
-        run(&device, rung, step)
-    };
-    let counted = (0..STEPS.len()).into_par_iter().map(one).collect::<Result<Vec<_>, String>>()?;
-    match counted.into_iter().collect::<Option<Vec<Counters>>>() {
-        Some(counted) => do_what_they_are_for(&counted),
-        None => Ok(()),
+    for rung in DEVICE_RUNGS.iter().filter(|rung| !rung.steps().is_empty() && rung.runs_on(device)) {
+        let purpose = PURPOSES.iter().find(|(name, _)| *name == rung.name);
+        let (_, do_what_they_are_for) = purpose.ok_or_else(|| format!("{}: no check of its steps", rung.name))?;
+        let one = |place| {
+            // A simulated device runs one launch at a time, so each step has one of its own.
+            let device = if let Device::Simulated(_) = device { Device::simulated() } else { device.clone() };
+            run(&device, rung, place)
+        };
+        let counted = (0..rung.steps().len()).into_par_iter().map(one).collect::<Result<Vec<_>, String>>()?;
+        if let Some(counted) = counted.into_iter().collect::<Option<Vec<Counters>>>() {
+            do_what_they_are_for(&counted);
+        }
     }
+    Ok(())
 }
 
 /// Holds a step's results against the oracle; what its kernel did, if that was counted.
-fn run(device: &Device, rung: &DeviceRung, step: usize) -> Result<Option<Counters>, String> {
-    let name = STEPS[step].name;
-    let told = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+fn run(device: &Device, rung: &DeviceRung, place: usize) -> Result<Option<Counters>, String> {
+    let told = |error: &dyn std::fmt::Display| format!("{}, {}: {error}", rung.name, rung.steps()[place].name);
     let owned = Spec { dtype: DType::F16, ..Spec::plain(N, N, 128) }.build();
     let problem = owned.problem();
     let attention = rung.build(device).map_err(|error| told(&error))?;
     // The kernels that it has loaded by now are not the step's.
     attention.forward(&problem).map_err(|error| told(&error))?;
-    let attention = attention.at_step(&STEPS[step]);
+    let attention = attention.at_step(place);
     if let Device::Simulated(simulator) = device {
         simulator.take_counters();
     }
@@ -50,15 +52,20 @@ fn run(device: &Device, rung: &DeviceRung, step: usize) -> Result<Option<Counter
     Ok(simulator.take_counters().pop().map(|(_, counters)| counters))
 }
 
-/// What a step is for is seen in what its kernel does.
-fn do_what_they_are_for(counted: &[Counters]) -> Result<(), Failed> {
-    let of = |opcode: &str| -> Vec<u64> {
-        let all = |counters: &Counters| {
-            let named = counters.instructions.iter().filter(|(name, _)| name.starts_with(opcode));
-            named.map(|(_, count)| count).sum()
-        };
-        counted.iter().map(all).collect()
+/// Warp instructions whose names begin so, after each step.
+fn instructions(counted: &[Counters], opcode: &str) -> Vec<u64> {
+    let all = |counters: &Counters| {
+        let named = counters.instructions.iter().filter(|(name, _)| name.starts_with(opcode));
+        named.map(|(_, count)| count).sum()
     };
+    counted.iter().map(all).collect()
+}
+
+/// Two blocks of four warps, and four tiles of 64 keys.
+fn steps_of_fa2(counted: &[Counters]) {
+    const WARPS: u64 = 8;
+    const TILES: u64 = 4;
+    let of = |opcode| instructions(counted, opcode);
     let conflicts: Vec<u64> = counted.iter().map(|counters| counters.shared.conflicts).collect();
     // Eight rows of a matrix in the same banks: 28 passes too many for an ldmatrix.x4, of Q, K and V and of P. Of O some are
     // left.
@@ -78,5 +85,4 @@ fn do_what_they_are_for(counted: &[Counters]) -> Result<(), Failed> {
     // expf is a power of two with seven instructions around it.
     assert!(instructions[3] - instructions[4] > 5 * WARPS * TILES * 64, "{instructions:?}");
     assert!(instructions.windows(2).skip(3).all(|pair| pair[1] < pair[0]), "{instructions:?}");
-    Ok(())
 }

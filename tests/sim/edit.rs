@@ -10,19 +10,21 @@ pub(crate) fn line(name: &str, words: &str) -> u32 {
     1 + text[..end].matches('\n').count() as u32
 }
 
-/// The prebuilt PTX of a variant in which the instructions that begin with `opcode`, and come from that line of that file, are
-/// edited.
+/// The prebuilt PTX of a variant in which the instructions that begin with `opcode`, and come from that line of that file or from
+/// what it calls, are edited.
 pub(crate) fn edited(variant: &Variant, (name, words): (&str, &str), opcode: &str, edit: fn(&str) -> String) -> String {
     let ptx = prebuilt::ptx(variant).unwrap();
     let number = file_number(&ptx, name);
     let wanted = [number.to_string(), line(name, words).to_string()];
-    let (mut here, mut found) = (false, 0);
+    let (mut here, mut before, mut found) = (false, false, 0);
     let mut result = String::new();
     for text in ptx.lines() {
-        let mut fields = text.split_whitespace();
-        if fields.next() == Some(".loc") {
-            here = fields.next() == Some(&wanted[0]) && fields.next() == Some(&wanted[1]);
+        // One line after the other: that of a call, what it calls, and so on.
+        let is_place = text.trim_start().starts_with(".loc");
+        if is_place {
+            here = before && here || places(text).any(|place| place == wanted);
         }
+        before = is_place;
         let mut words = text.split_whitespace().skip_while(|word| word.starts_with('@'));
         if !here || !words.next().is_some_and(|first| first.starts_with(opcode)) {
             result += &format!("{text}\n");
@@ -33,6 +35,15 @@ pub(crate) fn edited(variant: &Variant, (name, words): (&str, &str), opcode: &st
     }
     assert!(found > 0, "{name}: no instruction {opcode} at the line with {wanted:?}");
     result
+}
+
+/// The line of an instruction, and the one that calls it, each after the number of its file.
+fn places(loc: &str) -> impl Iterator<Item = [&str; 2]> {
+    let of = |text: &'static str| loc.split_once(text).map(|(_, place)| place);
+    [of(".loc"), of("inlined_at")].into_iter().flatten().filter_map(|place| {
+        let mut fields = place.split_whitespace();
+        Some([fields.next()?, fields.next()?])
+    })
 }
 
 /// The number that the PTX gives a file.

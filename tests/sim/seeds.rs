@@ -39,6 +39,13 @@ fn specs() -> Vec<Spec> {
         short(spec(DType::Bf16, 128)),
         short(options.clone()),
         options,
+        // More tiles of keys than the rings of `fa3` have stages.
+        Spec {
+            lengths: vec![(40, 340), (17, 300)],
+            batch: BatchKind::Packed,
+            dtype: DType::Bf16,
+            ..Spec::plain(40, 340, 128)
+        },
     ]
 }
 

@@ -1,7 +1,7 @@
 //! `05_fa1.cu`: Algorithm 1 of FlashAttention-1, a block of threads a head.
 
 use crate::params::{Blocks, Running};
-use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
@@ -60,7 +60,7 @@ pub(crate) fn plan(
         let blocks = Blocks { rows: rows as i32, keys: keys as i32 };
         let extra = Extra::Running(blocks, Running { o: 0, l, m, q_len: q_len as i32, padding: 0 });
         let shape = launch_shape(rung, heads, [THREADS, 1, 1], shared_bytes(rows, keys, shape.d, shape.d_v))?;
-        plan.steps.push(Step { variant, kernel: "fa1", shape, extra });
+        plan.launches.push(Launch { variant, kernel: "fa1", shape, extra });
     }
     Ok(plan)
 }

@@ -6,7 +6,7 @@
 //! by a second kernel.
 
 use crate::params::Splits;
-use crate::plan::{Extra, Plan, Shape, Step, Target, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, Target, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
@@ -129,14 +129,14 @@ pub(crate) fn plan(
     if !plan.is_empty() {
         let bytes = block.shared_bytes(head_dim) as usize;
         let shape = launch_shape(rung, blocks_of(block), [block.threads(), 1, 1], bytes)?;
-        plan.steps.push(Step { variant, kernel, shape, extra: Extra::Splits(Splits::default()) });
+        plan.launches.push(Launch { variant, kernel, shape, extra: Extra::Splits(Splits::default()) });
     }
     Ok(plan)
 }
 
 /// Whether scores are more than the scale, folded into a power of two, and a mask. A scale that is not positive would turn a
 /// maximum into a minimum, and a very large or small one would leave f32.
-fn asks_for_options(shape: &Shape, options: &Options) -> bool {
+pub fn asks_for_options(shape: &Shape, options: &Options) -> bool {
     let scale = options.scale.unwrap_or_else(|| 1.0 / (shape.d as f64).sqrt());
     options.softcap != 0.0
         || options.alibi_slopes.is_some()
@@ -175,8 +175,8 @@ fn plan_short(
     let shared = block.shared_bytes(head_dim) as usize;
     let split = launch_shape(rung, unsplit.saturating_mul(splits), [block.threads(), 1, 1], shared)?;
     let joined = launch_shape(rung, shape.all_heads().saturating_mul(shape.q_len()), [COMBINERS, 1, 1], 0)?;
-    plan.steps.push(Step { variant, kernel, shape: split, extra });
-    plan.steps.push(Step { variant, kernel: "fa2_mma_combine", shape: joined, extra });
+    plan.launches.push(Launch { variant, kernel, shape: split, extra });
+    plan.launches.push(Launch { variant, kernel: "fa2_mma_combine", shape: joined, extra });
     Ok(plan)
 }
 
@@ -209,7 +209,7 @@ mod tests {
 
     fn kernels(shape: &Shape, options: &Options) -> Vec<(&'static str, u32)> {
         let plan = plan("cuda-fa2", OF_TYPE[0], Target::H200, shape, options).unwrap();
-        plan.steps.iter().map(|step| (step.kernel, step.shape.grid[0])).collect()
+        plan.launches.iter().map(|launch| (launch.kernel, launch.shape.grid[0])).collect()
     }
 
     fn shape(batch: usize, (heads, kv_heads): (usize, usize), (q, k): (usize, usize)) -> Shape {
@@ -246,7 +246,7 @@ mod tests {
         let given = |splits| {
             let target = Target { splits: Some(splits), ..Target::H200 };
             let plan = plan("cuda-fa2", OF_TYPE[0], target, &shape(1, (32, 8), (1, 4096)), &Options::default());
-            plan.unwrap().steps[0].shape.grid[0] / 8
+            plan.unwrap().launches[0].shape.grid[0] / 8
         };
         assert_eq!([given(0), given(3), given(64), given(usize::MAX)], [1, 3, 64, 64]);
         let four_rows_of_five_heads = kernels(&shape(1, (10, 2), (4, 64)), &Options::default());

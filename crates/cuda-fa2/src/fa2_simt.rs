@@ -1,6 +1,6 @@
 //! `05_fa2_simt.cu`: Algorithm 1 of FlashAttention-2, a block of threads a tile of rows.
 
-use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
@@ -65,7 +65,7 @@ pub(crate) fn plan(
     if !plan.is_empty() {
         let blocks = shape.all_heads().saturating_mul(plan.problem.row_tiles as usize);
         let shape = launch_shape(rung, blocks, [THREADS, 1, 1], needed)?;
-        plan.steps.push(Step { variant, kernel: "fa2_simt", shape, extra: Extra::None });
+        plan.launches.push(Launch { variant, kernel: "fa2_simt", shape, extra: Extra::None });
     }
     Ok(plan)
 }

@@ -33,10 +33,12 @@
 //! mean of values near the end of the type may come out infinite. A NaN or an infinity in a key or a value that one row sees may
 //! spread to rows of the same tile that do not see it; what no row sees changes nothing.
 
+mod algorithm;
 pub mod ceiling;
 mod fa1;
 mod fa2_mma;
 mod fa2_simt;
+mod maps;
 mod naive;
 mod params;
 mod plan;
@@ -45,9 +47,12 @@ mod steps;
 mod tensors;
 mod triton;
 
+pub use algorithm::{Algorithm, Call, FA1, FA2, FA2_SIMT, NAIVE, TRITON};
+pub use fa2_mma::asks_for_options;
+pub use maps::Mapped;
 pub use plan::{Plan, Shape, Target};
-pub use rung::{Algorithm, CudaRung};
-pub use steps::{STEPS, Step};
+pub use rung::CudaRung;
+pub use steps::{Step, texts};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};
 
 use device::Variant;

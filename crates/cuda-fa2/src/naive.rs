@@ -1,7 +1,7 @@
 //! `05_naive.cu`: three kernels with S between them.
 
 use crate::params::Scores;
-use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
@@ -39,7 +39,7 @@ pub(crate) fn plan(
         // Without a key there are no scores to make.
         if blocks > 0 {
             let shape = launch_shape(rung, blocks, [TILE as u32, WARPS as u32, 1], 0)?;
-            plan.steps.push(Step { variant, kernel, shape, extra });
+            plan.launches.push(Launch { variant, kernel, shape, extra });
         }
     }
     Ok(plan)

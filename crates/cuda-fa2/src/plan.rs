@@ -1,5 +1,6 @@
 //! What the host decides about a call before the device does anything.
 
+use crate::maps::MapOf;
 use crate::params::{self, Blocks, Running, Scores, Splits};
 use attention::{AttentionError, DType, Mask, Options, Problem, Sequence};
 use device::{Attributes, LaunchShape, Variant};
@@ -12,6 +13,8 @@ const LONGEST: usize = 1 << 30;
 pub struct Target {
     /// Bytes of shared memory that a block may have; no more than 2^32 are used.
     pub shared_per_block: usize,
+    /// The device's compute capability, major and minor, for kernels of one architecture alone.
+    pub compute_capability: (u32, u32),
     /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, `cuda-fa2` makes them smaller.
     pub multiprocessors: usize,
     /// Into how many parts `cuda-fa2` splits the keys of short queries, at most one for each tile of the longest; `None` leaves
@@ -21,13 +24,15 @@ pub struct Target {
 
 impl Target {
     /// An H200, for plans of what ran on one, and of what a smaller device is to run as it would.
-    pub const H200: Target = Target { shared_per_block: 227 << 10, multiprocessors: 132, splits: None };
+    pub const H200: Target =
+        Target { shared_per_block: 227 << 10, compute_capability: (9, 0), multiprocessors: 132, splits: None };
 }
 
 impl From<&Attributes> for Target {
     fn from(device: &Attributes) -> Self {
         Target {
             shared_per_block: device.shared_per_block as usize,
+            compute_capability: device.compute_capability,
             multiprocessors: device.multiprocessors as usize,
             splits: None,
         }
@@ -68,6 +73,12 @@ impl From<&Problem<'_>> for Shape {
 }
 
 impl Shape {
+    /// One row and one key of one channel: what every rung takes on a device where it runs.
+    pub fn one(dtype: DType) -> Shape {
+        let sequences = vec![Sequence { q: 0..1, k: 0..1 }];
+        Shape { dtype, heads: 1, kv_heads: 1, d: 1, d_v: 1, packed: false, sequences }
+    }
+
     /// Rows of the longest sequence.
     pub fn q_len(&self) -> usize {
         self.sequences.iter().map(|sequence| sequence.q.len()).max().unwrap_or(0)
@@ -99,7 +110,7 @@ impl Shape {
     }
 
     /// Heads of all sequences.
-    pub(crate) fn all_heads(&self) -> usize {
+    pub fn all_heads(&self) -> usize {
         self.heads * self.sequences.len()
     }
 }
@@ -111,17 +122,19 @@ pub struct Plan {
     pub(crate) sequences: Vec<params::Sequence>,
     /// Whether kernels read the table of sequences, and not the two lengths that all have.
     pub(crate) tabled: bool,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) launches: Vec<Launch>,
     /// What runs in their place where a row begins at no multiple of 16 bytes; empty if they do not mind.
-    pub(crate) unaligned: Vec<Step>,
+    pub(crate) unaligned: Vec<Launch>,
     /// Whether the kernels want the channels of a row one behind the other.
     pub(crate) adjacent: bool,
+    /// What their tensor maps of q, k and v are made of, if they have some.
+    pub(crate) maps: Option<[MapOf; 3]>,
     pub(crate) workspace_bytes: usize,
 }
 
 /// One launch.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct Launch {
     pub(crate) variant: &'static Variant,
     pub(crate) kernel: &'static str,
     pub(crate) shape: LaunchShape,
@@ -137,6 +150,8 @@ pub(crate) enum Extra {
     Splits(Splits),
     /// Nothing, but the problem comes piece by piece, as Triton has it.
     Triton,
+    /// Tensor maps of q, k and v, [the plan's](Plan::maps).
+    Maps,
 }
 
 impl Plan {
@@ -147,11 +162,11 @@ impl Plan {
 
     /// The launches in the order in which they run: kernel, blocks of the grid, threads of a block.
     pub fn launches(&self) -> impl Iterator<Item = (&'static str, [u32; 3], [u32; 3])> {
-        self.steps.iter().map(|step| (step.kernel, step.shape.grid, step.shape.block))
+        self.launches.iter().map(|launch| (launch.kernel, launch.shape.grid, launch.shape.block))
     }
 
     /// The part that all algorithms share. Kernels that tile rows have tiles of `row_tile`.
-    pub(crate) fn new(shape: &Shape, options: &Options, row_tile: usize) -> Plan {
+    pub fn new(shape: &Shape, options: &Options, row_tile: usize) -> Plan {
         let place = |(batch, Sequence { q, k }): (usize, &Sequence)| params::Sequence {
             batch: if shape.packed { 0 } else { batch as i32 },
             q_start: q.start as i32,
@@ -177,15 +192,16 @@ impl Plan {
             problem,
             sequences,
             tabled: shape.packed || shape.sequences.iter().any(|sequence| *sequence != whole),
-            steps: Vec::new(),
+            launches: Vec::new(),
             unaligned: Vec::new(),
             adjacent: false,
+            maps: None,
             workspace_bytes: 0,
         }
     }
 
     /// Whether no row is asked for.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.problem.row_tiles == 0
     }
 }
@@ -226,10 +242,11 @@ pub(crate) fn launch_shape(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Algorithm;
+    use crate::{Algorithm, FA1, FA2, FA2_SIMT, NAIVE, TRITON};
 
-    const ALL: [Algorithm; 5] =
-        [Algorithm::Naive, Algorithm::Fa1, Algorithm::Fa2Simt, Algorithm::Fa2Mma, Algorithm::Triton];
+    fn all() -> [&'static Algorithm; 5] {
+        [&NAIVE, &FA1, &FA2_SIMT, &FA2, &TRITON]
+    }
 
     fn shape(sequences: Vec<(usize, usize)>) -> Shape {
         let sequences = sequences.into_iter().map(|(q, k)| Sequence { q: 0..q, k: 0..k }).collect();
@@ -237,13 +254,13 @@ mod tests {
     }
 
     /// In F16, which all take.
-    fn plan(algorithm: Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
+    fn plan(algorithm: &Algorithm, shape: &Shape) -> Result<Plan, AttentionError> {
         algorithm.plan(&Shape { dtype: DType::F16, ..shape.clone() }, &Options::default(), Target::H200)
     }
 
-    fn refusal(algorithm: Algorithm, shape: &Shape) -> Option<String> {
+    fn refusal(algorithm: &Algorithm, shape: &Shape) -> Option<String> {
         match plan(algorithm, shape) {
-            Err(AttentionError::Unsupported { rung, what }) => Some(what).filter(|_| rung == algorithm.name()),
+            Err(AttentionError::Unsupported { rung, what }) => Some(what).filter(|_| rung == algorithm.name),
             Err(error) => Some(error.to_string()),
             Ok(_) => None,
         }
@@ -251,22 +268,23 @@ mod tests {
 
     #[test]
     fn what_32_bits_cannot_count_is_refused() {
-        for algorithm in ALL {
+        for algorithm in all() {
             assert_eq!(refusal(algorithm, &shape(vec![(9, 70)])), None);
             let longest = refusal(algorithm, &shape(vec![(1, 1 << 30)]));
-            assert!(longest.is_none_or(|what| what.contains("tiles of all heads")), "{algorithm:?}");
+            assert!(longest.is_none_or(|what| what.contains("tiles of all heads")), "{}", algorithm.name);
             for (q, k) in [(1, (1 << 30) + 1), ((1 << 30) + 1, 1)] {
                 let beyond = refusal(algorithm, &shape(vec![(q, k)]));
-                assert_eq!(beyond.as_deref(), Some("sequences that reach beyond row 2^30"), "{algorithm:?}");
+                assert_eq!(beyond.as_deref(), Some("sequences that reach beyond row 2^30"), "{}", algorithm.name);
             }
             let heads = Shape { heads: (1 << 30) + 1, ..shape(vec![(1, 1)]) };
             let wanted = "more than 2^30 heads, channels or sequences";
-            assert_eq!(refusal(algorithm, &heads).as_deref(), Some(wanted), "{algorithm:?}");
+            assert_eq!(refusal(algorithm, &heads).as_deref(), Some(wanted), "{}", algorithm.name);
             let blocks = Shape { heads: 1 << 30, ..shape(vec![(1, 1); 2]) };
             assert_eq!(
                 refusal(algorithm, &blocks).as_deref(),
                 Some("2^31 tiles of all heads, or more"),
-                "{algorithm:?}"
+                "{}",
+                algorithm.name
             );
         }
     }
@@ -281,9 +299,9 @@ mod tests {
             Shape { d: 0, ..good.clone() },
             Shape { d_v: 0, ..good },
         ] {
-            for algorithm in ALL {
+            for algorithm in all() {
                 let plan = plan(algorithm, &bad);
-                assert!(matches!(plan, Err(AttentionError::Value { .. })), "{algorithm:?} {bad:?}");
+                assert!(matches!(plan, Err(AttentionError::Value { .. })), "{} {bad:?}", algorithm.name);
             }
         }
     }
@@ -292,7 +310,7 @@ mod tests {
     fn a_device_of_less_shared_memory_takes_fewer_channels() {
         let plan = |d, shared_per_block| {
             let shape = Shape { d, ..shape(vec![(5, 7)]) };
-            Algorithm::Fa2Simt.plan(&shape, &Options::default(), Target { shared_per_block, ..Target::H200 }).map(drop)
+            FA2_SIMT.plan(&shape, &Options::default(), Target { shared_per_block, ..Target::H200 }).map(drop)
         };
         assert!(plan(64, 99 << 10).is_ok() && plan(256, 227 << 10).is_ok());
         for (d, shared) in [(65, 99 << 10), (200, 99 << 10), (257, 227 << 10)] {
@@ -302,22 +320,26 @@ mod tests {
 
     #[test]
     fn nothing_is_launched_for_no_row_and_no_scores_are_made_of_no_key() {
-        for algorithm in ALL {
+        for algorithm in all() {
             for sequences in [vec![], vec![(0, 5)], vec![(0, 0), (0, 3)]] {
                 let plan = plan(algorithm, &shape(sequences)).unwrap();
-                assert!(plan.steps.is_empty(), "{algorithm:?}");
+                assert!(plan.launches.is_empty(), "{}", algorithm.name);
             }
             let plan = plan(algorithm, &shape(vec![(5, 0)])).unwrap();
-            let kernels: Vec<&str> = plan.steps.iter().map(|step| step.kernel).collect();
-            let wanted: &[&str] = match algorithm {
-                Algorithm::Naive => &["naive_softmax", "naive_output"],
-                Algorithm::Fa1 => &["fa1"],
-                Algorithm::Fa2Simt => &["fa2_simt"],
-                Algorithm::Fa2Mma => &["fa2_mma_short", "fa2_mma_combine"],
-                Algorithm::Triton => &["fa2"],
+            let kernels: Vec<&str> = plan.launches.iter().map(|step| step.kernel).collect();
+            let wanted: &[&str] = match algorithm.name {
+                "cuda-naive" => &["naive_softmax", "naive_output"],
+                "cuda-fa1" => &["fa1"],
+                "cuda-fa2-simt" => &["fa2_simt"],
+                "cuda-fa2" => &["fa2_mma_short", "fa2_mma_combine"],
+                _ => &["fa2"],
             };
             assert_eq!(kernels, wanted);
-            assert!(plan.steps.iter().all(|step| step.shape.grid.iter().all(|&blocks| blocks > 0)), "{algorithm:?}");
+            assert!(
+                plan.launches.iter().all(|step| step.shape.grid.iter().all(|&blocks| blocks > 0)),
+                "{}",
+                algorithm.name
+            );
         }
     }
 

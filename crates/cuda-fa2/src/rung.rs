@@ -3,84 +3,24 @@
 // The launches: their arguments are addresses, which nothing can check.
 #![allow(unsafe_code)]
 
+use crate::algorithm::Algorithm;
 use crate::plan::{Extra, Plan, Shape, Target};
-use crate::steps::Step;
 use crate::tensors::{Tensors, Uploaded};
-use crate::{fa1, fa2_mma, fa2_simt, naive, triton};
+use crate::{maps, steps, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Image, Kernel, Module, Stream, Variant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
-/// Which algorithm a rung runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// S and P in device memory.
-    Naive,
-    /// FlashAttention-1.
-    Fa1,
-    /// FlashAttention-2 on CUDA cores.
-    Fa2Simt,
-    /// FlashAttention-2 on tensor cores.
-    Fa2Mma,
-    /// The same, compiled by Triton.
-    Triton,
-}
-
-impl Algorithm {
-    /// The name of its rung.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Naive => "cuda-naive",
-            Algorithm::Fa1 => "cuda-fa1",
-            Algorithm::Fa2Simt => "cuda-fa2-simt",
-            Algorithm::Fa2Mma => "cuda-fa2",
-            Algorithm::Triton => "triton-fa2",
-        }
-    }
-
-    /// Whether it runs on tensor cores, which take numbers of 16 bits: then P is rounded to the tensors' type.
-    fn on_tensor_cores(self) -> bool {
-        matches!(self, Algorithm::Fa2Mma | Algorithm::Triton)
-    }
-
-    /// Whether its kernels read the table of [sequences](Plan::sequences) even where all have the same lengths.
-    pub fn wants_table(self) -> bool {
-        self == Algorithm::Triton
-    }
-
-    /// Tiles, grids, kernels and workspace for a call. Of the options that are tensors, only whether they are there is looked at.
-    ///
-    /// # Errors
-    /// [`AttentionError::Unsupported`] names what the rung cannot do, [`AttentionError::Memory`] a workspace that no address
-    /// reaches.
-    pub fn plan(self, shape: &Shape, options: &Options, target: Target) -> Result<Plan, AttentionError> {
-        let rung = self.name();
-        shape.check(rung)?;
-        let types = if self.on_tensor_cores() { [DType::F16, DType::Bf16] } else { [DType::F32, DType::F16] };
-        let Some(place) = types.iter().position(|dtype| *dtype == shape.dtype) else {
-            return Err(AttentionError::Unsupported { rung, what: format!("{} tensors", shape.dtype) });
-        };
-        let shared_per_block = target.shared_per_block.min(u32::MAX as usize);
-        let plan = match self {
-            Algorithm::Naive => naive::plan(rung, &naive::VARIANTS[place], shape, options),
-            Algorithm::Fa1 => fa1::plan(rung, &fa1::VARIANTS[place], shared_per_block, shape, options),
-            Algorithm::Fa2Simt => fa2_simt::plan(rung, &fa2_simt::OF_TYPE[place], shared_per_block, shape, options),
-            Algorithm::Fa2Mma => fa2_mma::plan(rung, fa2_mma::OF_TYPE[place], target, shape, options),
-            Algorithm::Triton => triton::plan(rung, &triton::OF_TYPE[place], shape, options),
-        }?;
-        Ok(Plan { tabled: plan.tabled || self.wants_table(), ..plan })
-    }
-}
-
 /// A rung that runs on a device.
 #[derive(Debug)]
 pub struct CudaRung {
-    algorithm: Algorithm,
+    algorithm: &'static Algorithm,
     device: Device,
     target: Target,
-    step: Option<&'static Step>,
+    /// The place of the step among the algorithm's.
+    step: Option<usize>,
     stream: Stream,
     /// Kernels that have been launched, by file, variant and name.
     kernels: Mutex<HashMap<[&'static str; 3], Kernel>>,
@@ -91,7 +31,7 @@ impl CudaRung {
     ///
     /// # Errors
     /// The driver fails.
-    pub fn new(algorithm: Algorithm, device: &Device) -> Result<Self, DeviceError> {
+    pub fn new(algorithm: &'static Algorithm, device: &Device) -> Result<Self, DeviceError> {
         let (device, target, stream) = (device.clone(), device.attributes().into(), device.stream()?);
         Ok(CudaRung { algorithm, device, target, step: None, stream, kernels: Mutex::default() })
     }
@@ -103,9 +43,10 @@ impl CudaRung {
         CudaRung { target, ..self }
     }
 
-    /// The rung with its kernels as they were after a step, of which those of `cuda-fa2` have some and others none. They are
-    /// compiled by NVRTC, which must be there. Kernels of [images](Self::with_image) are the rung's no more.
-    pub fn at_step(self, step: &'static Step) -> Self {
+    /// The rung with its kernels as they were after a [step](Algorithm::steps) of its making, the first is 0; the last and those
+    /// beyond it are the kernels as they are. They are compiled by NVRTC, which must be there. Kernels of
+    /// [images](Self::with_image) are the rung's no more.
+    pub fn at_step(self, step: usize) -> Self {
         CudaRung { step: Some(step), kernels: Mutex::default(), ..self }
     }
 
@@ -154,13 +95,21 @@ impl CudaRung {
     /// In a [capture](Stream::capture) all this holds whenever the graph is launched, and the rung is not dropped before it.
     pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
         let problem = plan.with(tensors);
-        for step in plan.steps_on(tensors)? {
-            let kernel = self.kernel(step.variant, step.kernel, stream)?;
-            let extra = step.extra.at(tensors.workspace);
+        let maps =
+            plan.maps.as_ref().map(|maps| maps::encode(&self.device, maps, tensors)).transpose()?.unwrap_or_default();
+        for launch in plan.launches_on(tensors)? {
+            let kernel = self.kernel(launch.variant, launch.kernel, stream)?;
+            let extra = launch.extra.at(tensors.workspace);
+            let mut shape = launch.shape;
+            // A step may have fewer threads than the kernel as it is, and its launch bounds say how many.
+            if self.step.is_some() {
+                shape.block = [kernel.resources().max_threads.min(shape.block[0]), 1, 1];
+            }
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {
                 Extra::None => {}
                 Extra::Triton => args = triton::arguments(&problem).to_vec(),
+                Extra::Maps => args.push(Arg::Bytes(bytemuck::cast_slice(&maps))),
                 Extra::Splits(splits) => args.push(Arg::Bytes(bytemuck::bytes_of(splits))),
                 Extra::Scores(scores) => args.push(Arg::Bytes(bytemuck::bytes_of(scores))),
                 Extra::Running(blocks, running) => {
@@ -169,7 +118,7 @@ impl CudaRung {
             }
             // SAFETY: the arguments are those that each kernel file declares, in its order. A kernel stays within the
             // shapes and lengths of the plan, which the caller has promised to be those of the tensors.
-            unsafe { kernel.launch(stream, step.shape, &args)? };
+            unsafe { kernel.launch(stream, shape, &args)? };
         }
         Ok(())
     }
@@ -194,8 +143,8 @@ impl CudaRung {
 
     fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
         match self.step {
-            Some(step) if self.algorithm == Algorithm::Fa2Mma => step.module(&self.device, variant),
-            _ => self.device.compile(variant),
+            Some(step) => steps::module(self.algorithm.steps, step, &self.device, variant),
+            None => self.device.compile(variant),
         }
     }
 
@@ -204,14 +153,14 @@ impl CudaRung {
             DeviceError::Memory { bytes, .. } => {
                 AttentionError::Memory { what: "tensors on the device", bytes: bytes as u128 }
             }
-            other => AttentionError::Device { rung: self.algorithm.name(), what: other.to_string() },
+            other => AttentionError::Device { rung: self.algorithm.name, what: other.to_string() },
         }
     }
 }
 
 impl Attention for CudaRung {
     fn name(&self) -> &'static str {
-        self.algorithm.name()
+        self.algorithm.name
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), AttentionError> {
@@ -220,7 +169,7 @@ impl Attention for CudaRung {
     }
 
     fn weights(&self, problem: &Problem) -> DType {
-        if self.algorithm.on_tensor_cores() { problem.dtype() } else { DType::F32 }
+        if self.algorithm.on_tensor_cores { problem.dtype() } else { DType::F32 }
     }
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
@@ -249,7 +198,7 @@ impl Extra {
     /// The arguments for a workspace at this address.
     fn at(self, workspace: u64) -> Extra {
         match self {
-            Extra::None | Extra::Triton => self,
+            Extra::None | Extra::Triton | Extra::Maps => self,
             Extra::Splits(mut splits) => {
                 splits.o += workspace;
                 splits.m += workspace;

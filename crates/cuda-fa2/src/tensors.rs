@@ -1,12 +1,13 @@
 //! Tensors that lie on the device, and how a problem's get there and back.
 
+use crate::maps::MapOf;
 use crate::params;
-use crate::plan::{Plan, Step};
+use crate::plan::{Launch, Plan};
 use attention::{DType, Element, Problem, RowsMut, TensorView};
-use bytemuck::{AnyBitPattern, NoUninit};
+use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
 use device::{Buffer, Device, DeviceError};
 use half::{bf16, f16};
-use ndarray::{ArrayView1, ArrayViewD, Axis};
+use ndarray::{ArrayD, ArrayView1, ArrayViewD, Axis};
 
 /// A tensor `[batch, heads, length, channels]` in device memory. Strides are in elements and may be anything; a packed tensor
 /// has a batch stride of 0, as has every axis along which it is broadcast.
@@ -67,19 +68,19 @@ impl Plan {
     }
 
     /// The launches for tensors that lie where these do.
-    pub(crate) fn steps_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Step], DeviceError> {
+    pub(crate) fn launches_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Launch], DeviceError> {
         let (d, d_v) = (self.problem.d, self.problem.d_v);
         let keys = self.problem.k_len > 0;
         let read = [("q", q, d, true), ("k", k, d, keys), ("v", v, d_v, keys), ("o", o, d_v, true)];
         for (name, tensor, channels, is_read) in read {
             let stride = tensor.strides[3];
-            if self.adjacent && !self.steps.is_empty() && is_read && channels > 1 && stride != 1 {
+            if self.adjacent && !self.launches.is_empty() && is_read && channels > 1 && stride != 1 {
                 let (name, found) = (format!("{name}: stride of its channels"), stride.to_string());
                 return Err(DeviceError::Value { name, found, wanted: "1".into() });
             }
         }
         let aligned = [q, k, v, o].iter().all(|tensor| tensor.is_aligned());
-        Ok(if aligned || self.unaligned.is_empty() { &self.steps } else { &self.unaligned })
+        Ok(if aligned || self.unaligned.is_empty() { &self.launches } else { &self.unaligned })
     }
 
     /// The problem with its tensors in place.
@@ -126,9 +127,9 @@ impl Uploaded {
         };
         let options = problem.options();
         let (q, k, v) = (
-            keep(upload_tensor(device, problem.q(), plan)?),
-            keep(upload_tensor(device, problem.k(), plan)?),
-            keep(upload_tensor(device, problem.v(), plan)?),
+            keep(upload_tensor(device, problem.q(), plan, 0)?),
+            keep(upload_tensor(device, problem.k(), plan, 1)?),
+            keep(upload_tensor(device, problem.v(), plan, 2)?),
         );
         let slopes = options.alibi_slopes.as_ref().map(|slopes| {
             // Slopes for each head are the same for all sequences.
@@ -215,23 +216,45 @@ impl Uploaded {
     }
 }
 
-fn upload_tensor(device: &Device, tensor: &TensorView, plan: &Plan) -> Result<(Buffer, DeviceTensor), DeviceError> {
+/// Copies q, k or v, which is the tensor of that `place`.
+fn upload_tensor(
+    device: &Device,
+    tensor: &TensorView,
+    plan: &Plan,
+    place: usize,
+) -> Result<(Buffer, DeviceTensor), DeviceError> {
+    let map = plan.maps.as_ref().map(|maps| &maps[place]);
     match tensor {
-        TensorView::F16(view) => upload_for(device, view.view(), plan),
-        TensorView::Bf16(view) => upload_for(device, view.view(), plan),
-        TensorView::F32(view) => upload_for(device, view.view(), plan),
+        TensorView::F16(view) => upload_for(device, view.view(), plan.adjacent, map),
+        TensorView::Bf16(view) => upload_for(device, view.view(), plan.adjacent, map),
+        TensorView::F32(view) => upload_for(device, view.view(), plan.adjacent, map),
         _ => unreachable!("a rung refuses other types"),
     }
 }
 
-/// Copies a tensor as [`upload`] does, or row-major if the kernels want that.
-fn upload_for<T: NoUninit>(
+/// Copies a tensor as [`upload`] does; row-major if the kernels want the channels of a row one behind the other; and with room
+/// behind each row, up to a multiple of 16 bytes, if the copy engine wants that.
+fn upload_for<T: NoUninit + Zeroable>(
     device: &Device,
     view: ArrayViewD<T>,
-    plan: &Plan,
+    adjacent: bool,
+    map: Option<&MapOf>,
 ) -> Result<(Buffer, DeviceTensor), DeviceError> {
-    let adjacent = view.strides().last() == Some(&1);
-    if plan.adjacent && !adjacent { upload(device, view.as_standard_layout().view()) } else { upload(device, view) }
+    if adjacent && view.strides().last() != Some(&1) {
+        return upload(device, view.as_standard_layout().view());
+    }
+    let (buffer, tensor) = upload(device, view.view())?;
+    if map.is_none_or(|map| map.check(&tensor).is_ok()) {
+        return Ok((buffer, tensor));
+    }
+    let mut shape = view.shape().to_vec();
+    let channels = shape.len() - 1;
+    shape[channels] = view.shape()[channels].next_multiple_of(8);
+    let mut padded = ArrayD::from_elem(shape, T::zeroed());
+    padded.slice_axis_mut(Axis(channels), (..view.shape()[channels]).into()).assign(&view);
+    let buffer = device.upload(padded.as_slice().expect("it is new"))?;
+    let tensor = DeviceTensor { address: buffer.address(), strides: four(padded.strides(), view.shape()) };
+    Ok((buffer, tensor))
 }
 
 /// Copies a tensor of rank 3 or 4 in the layout it has, or row-major if it has gaps.
@@ -261,20 +284,20 @@ fn four(strides: &[isize], shape: &[usize]) -> [i64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Shape, Target};
+    use crate::{Shape, TRITON, Target};
     use attention::{Options, Sequence};
 
     #[test]
     fn triton_has_launches_for_rows_at_any_place_and_none_for_channels_that_lie_apart() {
         let sequences = vec![Sequence { q: 0..9, k: 0..7 }];
         let shape = Shape { dtype: DType::F16, heads: 1, kv_heads: 1, d: 16, d_v: 16, packed: false, sequences };
-        let target = Target { shared_per_block: 0, multiprocessors: 1, splits: None };
-        let plan = Algorithm::Triton.plan(&shape, &Options::default(), target).unwrap();
+        let target = Target { shared_per_block: 0, multiprocessors: 1, ..Target::H200 };
+        let plan = TRITON.plan(&shape, &Options::default(), target).unwrap();
         let tensor = DeviceTensor { address: 1 << 20, strides: [0, 0, 16, 1] };
         let (alibi_slopes, bias, sinks, lse) = (None, None, None, tensor);
         let [q, k, v, o] = [tensor; 4];
         let tensors = Tensors { q, k, v, o, lse, alibi_slopes, bias, sinks, workspace: 0, sequences: 0 };
-        let variant = |tensors: &Tensors| plan.steps_on(tensors).map(|steps| steps[0].variant.name);
+        let variant = |tensors: &Tensors| plan.launches_on(tensors).map(|launches| launches[0].variant.name);
         assert_eq!(variant(&tensors), Ok("f16.d64"));
         for elsewhere in [
             DeviceTensor { address: tensor.address + 2, ..tensor },

@@ -8,7 +8,7 @@
 //! elements, which is slower by far.
 
 use crate::params::{Problem, Tensor};
-use crate::plan::{Extra, Plan, Shape, Step, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, launch_shape};
 use attention::{AttentionError, Options};
 use device::{Arg, Variant};
 
@@ -62,17 +62,17 @@ pub(crate) fn plan(
     }
     plan.adjacent = true;
     if !plan.is_empty() {
-        let step = |&(_, rows, variant): &Size| {
+        let launch = |&(_, rows, variant): &Size| {
             let (kernel, threads, shared) = variant.kernels[0];
             let blocks = shape.all_heads().saturating_mul(shape.q_len().div_ceil(rows));
             let shape = launch_shape(rung, blocks, [threads, 1, 1], shared as usize)?;
-            Ok::<_, AttentionError>(Step { variant, kernel, shape, extra: Extra::Triton })
+            Ok::<_, AttentionError>(Launch { variant, kernel, shape, extra: Extra::Triton })
         };
         if shape.d.is_multiple_of(8) && shape.d_v.is_multiple_of(8) {
-            plan.steps.push(step(aligned)?);
-            plan.unaligned.push(step(unaligned)?);
+            plan.launches.push(launch(aligned)?);
+            plan.unaligned.push(launch(unaligned)?);
         } else {
-            plan.steps.push(step(unaligned)?);
+            plan.launches.push(launch(unaligned)?);
         }
     }
     Ok(plan)

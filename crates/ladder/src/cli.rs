@@ -6,7 +6,6 @@ use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use cuda_fa2::{STEPS, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 use ladder::registry::{RUNGS, Settings};
 use std::collections::BTreeSet;
@@ -185,9 +184,9 @@ pub(crate) struct SimArgs {
     /// Run in so many orders, that of the seed and those of the numbers after it
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = count)]
     pub(crate) schedules: usize,
-    /// Run the kernel of cuda-fa2 as it was after this step of its making, 1 to 7, which NVRTC compiles
-    #[arg(long, value_name = "N", value_parser = step)]
-    pub(crate) step: Option<&'static Step>,
+    /// Run the kernel as it was after this step of its making, 1 to 7 of cuda-fa2 and 1 to 3 of fa3, which NVRTC compiles
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) step: Option<usize>,
     #[command(flatten)]
     pub(crate) problem: ProblemArgs,
     #[command(flatten)]
@@ -233,11 +232,11 @@ pub(crate) struct BenchArgs {
     pub(crate) threads: Vec<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// In place of rungs, the kernel of cuda-fa2 as it was after these steps of its making, 1 to 7, which NVRTC compiles; may
-    /// be a list
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = step)]
-    #[arg(requires = "device", conflicts_with_all = ["rung", "ncu"])]
-    pub(crate) step: Vec<&'static Step>,
+    /// Of the --rung, cuda-fa2 or fa3, the kernel as it was after these steps of its making, which NVRTC compiles; may be a
+    /// list
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
+    #[arg(requires_all = ["device", "rung"], conflicts_with = "ncu")]
+    pub(crate) step: Vec<usize>,
     /// Launch each rung once on each case and measure nothing: for a profiler
     #[arg(long, requires = "device", conflicts_with_all = ["output", "json"])]
     pub(crate) once: bool,
@@ -418,11 +417,6 @@ fn chapter(text: &str) -> Result<u32, String> {
     let chapters: BTreeSet<u32> = RUNGS.iter().map(|rung| rung.chapter).collect();
     let wanted = || format!("wanted one of {}", chapters.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
     text.parse().ok().filter(|asked| chapters.contains(asked)).ok_or_else(wanted)
-}
-
-fn step(text: &str) -> Result<&'static Step, String> {
-    let place = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    place.and_then(|place| STEPS.get(place)).ok_or_else(|| format!("wanted a number from 1 to {}", STEPS.len()))
 }
 
 fn architecture(text: &str) -> Result<(u32, u32), String> {

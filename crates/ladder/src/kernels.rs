@@ -4,7 +4,7 @@ use device::Variant;
 
 /// Every variant of each crate that has kernels, in the order of the rungs.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
-    cuda_fa2::variants()
+    cuda_fa2::variants().chain(fa3::variants())
 }
 
 /// Those that NVRTC compiles: all but Triton's.

@@ -4,7 +4,7 @@ use attention::oracle::Oracle;
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, DType, Mask, NoMeter, Options, Problem, Traffic, TrafficMeter,
 };
-use cuda_fa2::{Algorithm, CudaRung, Plan, Shape, Target};
+use cuda_fa2::{Algorithm, CudaRung, Plan, Shape, Step, Target};
 use device::{Device, DeviceError};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
@@ -69,7 +69,7 @@ pub struct DeviceRung {
     pub on_cpu: &'static str,
     /// What it takes.
     pub takes: Takes,
-    algorithm: Algorithm,
+    algorithm: &'static Algorithm,
 }
 
 /// What a rung on a device takes, of problems whose keys and values are contiguous; how much memory it has for them aside.
@@ -197,7 +197,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         summary: "S and P in device memory, three kernels",
         on_cpu: "naive",
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
-        algorithm: Algorithm::Naive,
+        algorithm: &cuda_fa2::NAIVE,
     },
     DeviceRung {
         name: "cuda-fa1",
@@ -205,7 +205,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         summary: "tiles in shared memory, a block of threads a head",
         on_cpu: "fa1",
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
-        algorithm: Algorithm::Fa1,
+        algorithm: &cuda_fa2::FA1,
     },
     DeviceRung {
         name: "cuda-fa2-simt",
@@ -213,7 +213,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         summary: "a tile of rows in registers, on CUDA cores",
         on_cpu: "fa2",
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: 256, options: true, beyond_f32: true },
-        algorithm: Algorithm::Fa2Simt,
+        algorithm: &cuda_fa2::FA2_SIMT,
     },
     DeviceRung {
         name: "cuda-fa2",
@@ -221,7 +221,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         summary: "the same on tensor cores, with copies that nobody waits for",
         on_cpu: "fa2",
         takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 256, options: true, beyond_f32: true },
-        algorithm: Algorithm::Fa2Mma,
+        algorithm: &cuda_fa2::FA2,
     },
     DeviceRung {
         name: "triton-fa2",
@@ -229,7 +229,15 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         summary: "the same in Triton, on tensor cores",
         on_cpu: "fa2",
         takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 128, options: false, beyond_f32: false },
-        algorithm: Algorithm::Triton,
+        algorithm: &cuda_fa2::TRITON,
+    },
+    DeviceRung {
+        name: "fa3",
+        chapter: 6,
+        summary: "a warp that copies, warpgroups that multiply: for Hopper",
+        on_cpu: "fa2",
+        takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 256, options: true, beyond_f32: true },
+        algorithm: &fa3::FA3,
     },
 ];
 
@@ -280,9 +288,28 @@ impl DeviceRung {
         CudaRung::new(self.algorithm, device)
     }
 
-    /// Whether its kernel is there as it was after each of the [steps](cuda_fa2::STEPS) of its making.
-    pub fn has_steps(&self) -> bool {
-        self.algorithm == Algorithm::Fa2Mma
+    /// The steps in which its kernel was made, after each of which it is [there](CudaRung::at_step); none of most.
+    pub fn steps(&self) -> &'static [Step] {
+        self.algorithm.steps
+    }
+
+    /// The step of that number, from 1 up, and its place among them.
+    ///
+    /// # Errors
+    /// A sentence that says what there is.
+    pub fn step(&self, number: usize) -> Result<(usize, &'static Step), String> {
+        let place = number.wrapping_sub(1);
+        let wanted = match self.steps().len() {
+            0 => format!("{} has none", self.name),
+            count => format!("{} has 1 to {count}", self.name),
+        };
+        self.steps().get(place).map(|step| (place, step)).ok_or_else(|| format!("step: found {number}, but {wanted}"))
+    }
+
+    /// Whether it runs on such a device at all.
+    pub fn runs_on(&self, device: &Device) -> bool {
+        let (shape, options) = (Shape::one(self.takes.dtypes[0]), Options::default());
+        self.plan(&shape, &options, device.attributes().into()).is_ok()
     }
 
     /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: as on a device
@@ -291,7 +318,7 @@ impl DeviceRung {
     /// # Errors
     /// The device fails.
     pub fn forms(&self, device: &Device) -> Result<Vec<CudaRung>, DeviceError> {
-        if self.algorithm != Algorithm::Fa2Mma {
+        if self.name != "cuda-fa2" {
             return Ok(vec![self.build(device)?]);
         }
         let target = Target::from(device.attributes());
@@ -303,7 +330,7 @@ impl DeviceRung {
     /// Whether every call needs its table of [sequences](Plan::sequences) on the device; with others it is for lengths that
     /// differ.
     pub fn wants_table(&self) -> bool {
-        self.algorithm.wants_table()
+        self.algorithm.wants_table
     }
 
     /// The plan of a call. No device is needed.
@@ -381,7 +408,7 @@ mod tests {
             assert_ne!(entry.name, ORACLE);
         }
         for entry in DEVICE_RUNGS {
-            assert_eq!(entry.algorithm.name(), entry.name);
+            assert_eq!(entry.algorithm.name, entry.name);
             assert!(rung(entry.on_cpu).is_some() && rung(entry.name).is_none());
         }
         assert_eq!(attention(ORACLE, Settings::default()).map(|oracle| oracle.name()), Some(ORACLE));

@@ -8,7 +8,7 @@ mod schedules;
 
 use crate::cli::{self, SimArgs};
 use crate::input::{Input, check_problem_memory};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use attention::{Problem, Traffic};
 use counts::Formula;
 use cuda_fa2::{Plan, Shape, Target};
@@ -22,7 +22,7 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let rung = registry::device_rung(&args.rung).with_context(|| format!("found {}, wanted a rung", args.rung))?;
     let most = u64::MAX - (args.schedules as u64 - 1);
     ensure!(args.seed <= most, "--seed: found {}, wanted at most {most} with so many --schedules", args.seed);
-    ensure!(args.step.is_none() || rung.has_steps(), "--step: found {}, wanted cuda-fa2", args.rung);
+    let step = args.step.map(|number| rung.step(number)).transpose().map_err(|error| anyhow!("--{error}"))?;
     // F32, where the rung takes it.
     let input = Input::from_args(&args.problem, true, rung.takes.dtypes[0])?;
     let problem = input.owned.try_problem().with_context(|| input.label.clone())?;
@@ -33,12 +33,20 @@ pub(crate) fn main(args: &SimArgs) -> Result<bool> {
     let bar = cli::progress(args.schedules)?;
     let build = |device: &Device| {
         let rung = rung.build(device)?;
-        Ok(if let Some(step) = args.step { rung.at_step(step) } else { rung })
+        Ok(if let Some((place, _)) = step { rung.at_step(place) } else { rung })
     };
     let simulated = schedules::run(&problem, seeds, build, &bar)?;
     bar.finish_and_clear();
     let formula = formula(rung, &problem, target.shared_per_block);
-    let done = Done { args, used: input.describe(&problem), plan, rung, formula, simulated };
+    let done = Done {
+        args,
+        step: step.map(|(_, step)| step.name),
+        used: input.describe(&problem),
+        plan,
+        rung,
+        formula,
+        simulated,
+    };
     cli::print(&if args.json { done.json().to_string() } else { done.text() })?;
     if let Err(failure) = &done.simulated {
         // The report is printed already.
@@ -61,6 +69,8 @@ fn formula(rung: &DeviceRung, problem: &Problem, shared: usize) -> Formula {
 /// What was asked for, and what came of it.
 struct Done<'a> {
     args: &'a SimArgs,
+    /// The step's name, if one was asked for.
+    step: Option<&'static str>,
     /// What input was used, for people.
     used: String,
     plan: Plan,
@@ -71,7 +81,7 @@ struct Done<'a> {
 
 impl Done<'_> {
     fn text(&self) -> String {
-        let step = self.args.step.map_or(String::new(), |step| format!(", step {}", step.name));
+        let step = self.step.map_or(String::new(), |step| format!(", step {step}"));
         let head = format!("{}{step} on a simulated GPU. {}", self.args.rung, self.used);
         let tail = match &self.simulated {
             Ok(simulated) => format!("{}\n{}", self.counts(simulated), self.verdict(simulated)),
@@ -114,7 +124,7 @@ impl Done<'_> {
     fn json(&self) -> Value {
         let mut value = json!({
             "rung": self.args.rung,
-            "step": self.args.step.map(|step| step.name),
+            "step": self.step,
             "input": self.used,
             "seed": self.args.seed,
             "schedules": self.args.schedules,
@@ -144,7 +154,7 @@ fn repeat(args: &SimArgs, seed: u64) -> String {
     let mut words = vec!["ladder".into(), "sim".into(), args.rung.clone(), "--seed".into(), seed.to_string()];
     let mut add = |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name}={value}")));
     let number = |number: Option<usize>| number.map(|number| number.to_string());
-    add("step", args.step.and_then(|step| step.name.split(' ').next()).map(String::from));
+    add("step", args.step.map(|number| number.to_string()));
     add("n", number(shape.n));
     add("d", number(shape.d));
     add("heads", number(shape.heads));
@@ -169,7 +179,7 @@ mod tests {
     use crate::cli::sim_args;
     use testkit::problems::Spec;
 
-    const TARGET: Target = Target { shared_per_block: 1 << 16, multiprocessors: 1, splits: None };
+    const TARGET: Target = Target { shared_per_block: 1 << 16, multiprocessors: 1, ..Target::H200 };
 
     #[test]
     fn a_failure_is_told_with_its_seed_and_the_command_that_repeats_it() {
@@ -177,6 +187,7 @@ mod tests {
         let (owned, rung) = (Spec::plain(3, 3, 4).build(), registry::device_rung("cuda-fa1").unwrap());
         let problem = owned.problem();
         let done = |seed| Done {
+            step: None,
             args: &args,
             used: "some numbers".into(),
             plan: rung.plan(&Shape::from(&problem), problem.options(), TARGET).unwrap(),

@@ -11,18 +11,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const CHAPTERS: [(&str, &str); 7] = [
+const CHAPTERS: [(&str, &str); 8] = [
     ("01-naive", "naive"),
     ("02-online-softmax", "online-softmax"),
     ("03-fa1", "fa1"),
     ("04-fa2", "fa2"),
     (KERNEL, "cuda-fa2"),
+    (BARRIERS, "fa3"),
     ("07-paged", "paged"),
     ("08-mla", "mla"),
 ];
 
-/// The chapter whose exercise is a kernel in CUDA: its checks need NVRTC.
+/// The chapters whose exercise is a kernel in CUDA: their checks need NVRTC.
 const KERNEL: &str = "05-cuda-fa2";
+const BARRIERS: &str = "06-fa3";
+
+fn is_kernel(chapter: &str) -> bool {
+    [KERNEL, BARRIERS].contains(&chapter)
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -50,7 +56,7 @@ impl Repository {
     }
 
     fn source(&self, chapter: &str) -> PathBuf {
-        self.0.join("chapters").join(chapter).join(if chapter == KERNEL { "src/mine.cu" } else { "src/lib.rs" })
+        self.0.join("chapters").join(chapter).join(if is_kernel(chapter) { "src/mine.cu" } else { "src/lib.rs" })
     }
 
     fn write(&self, chapter: &str, text: &str) {
@@ -132,7 +138,7 @@ fn body(text: &str, from: usize) -> std::ops::Range<usize> {
 
 /// The learner's file of a chapter with the reference's bodies.
 fn solved(chapter: &str, rung: &str) -> String {
-    if chapter == KERNEL {
+    if is_kernel(chapter) {
         return fs::read_to_string(root().join("chapters").join(chapter).join("tests/reference.cu")).unwrap();
     }
     let mut text = fs::read_to_string(root().join("chapters").join(chapter).join("src/lib.rs")).unwrap();

@@ -171,8 +171,9 @@ fn what_the_simulator_cannot_do_is_refused_before_any_work() {
     for (args, names) in [
         (&["sim"][..], &["<RUNG>"][..]),
         (&["sim", "fa2"], &["fa2", "cuda-fa2-simt"]),
-        (&["sim", "cuda-fa1", "--step", "2"], &["--step", "found cuda-fa1, wanted cuda-fa2"]),
-        (&["sim", "cuda-fa2", "--step", "0"], &["--step", "from 1 to 7"]),
+        (&["sim", "cuda-fa1", "--step", "2"], &["--step: found 2, but cuda-fa1 has none"]),
+        (&["sim", "cuda-fa2", "--step", "0"], &["--step", "at least 1"]),
+        (&["sim", "cuda-fa2", "--step", "9"], &["--step: found 9, but cuda-fa2 has 1 to 7"]),
         (&["sim", "cuda-fa1", "--schedules", "0"], &["--schedules", "at least 1"]),
         (&["sim", "cuda-fa1", "--seed", "-1"], &["-1"]),
         (

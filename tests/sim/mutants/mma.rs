@@ -1,7 +1,7 @@
-//! Wrong variants of `05_fa2_mma.cu`.
+//! Wrong variants of `05_fa2_mma.cu`, and of what it includes.
 
 use super::Caught::{Fault, Value};
-use super::{EARLY, Line, MMA, Mutant, OUTSIDE, TOO_EARLY, UNWRITTEN, dropped_barrier, dropped_warp_barrier};
+use super::{EARLY, Line, MMA, Mutant, OUTSIDE, ROWS, TOO_EARLY, UNWRITTEN, dropped_barrier, dropped_warp_barrier};
 use crate::edit::{dropped, first_operand, for_half_a_warp, never, operands, second_operand};
 
 const CP_ASYNC: &str = "ptx/cp_async.cuh";
@@ -15,8 +15,8 @@ const WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
 const WHOLE: Line = (MMA, "they are whole for all threads");
 const SHARED: Line = (MMA, "if (threadIdx.x == 0) at = place;");
 const STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
-const ROW: Line = (MMA, "if (careful || at.own(r) >= at.end_row) continue;");
-const RESCALE: Line = (MMA, "state.o.of_row(r, c, 0) *= rescale");
+const ROW: Line = (ROWS, "if (careful || at.own(r) >= at.end_row) continue;");
+const RESCALE: Line = (ROWS, "state.o.of_row(r, c, 0) *= rescale");
 const STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
 const LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
 const LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
@@ -30,7 +30,7 @@ const VALUES: Line = (
     LDMATRIX,
     "x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
 );
-const PART: Line = (MMA, "if (one) splits.m[index] = m, splits.l[index] = l;");
+const PART: Line = (ROWS, "if (one) splits.m[index] = m, splits.l[index] = l;");
 const SUMS: Line = (SPLITS, "of_warps[warp][c] = o[x].x");
 const SUM: Line = (SPLITS, "sum = add_weighted(sum, share[w], of_warps[w][c]);");
 const PUT_STATE: Line = (SPLITS, "if (lane == 0) m_of_warps[warp] = m");
@@ -50,7 +50,7 @@ const UNORDERED: &[Line] = &[
     (HALVES, "const int numbers = inside ?"),
     (HALVES, "const auto* first = from.at(begin + r)"),
     (MMA, "j0 > at.whole.end) hide("),
-    (MMA, "const Range keys = at.visible(at.own(r));"),
+    (ROWS, "const Range keys = at.visible(at.own(r));"),
     (MMA, "if (j0 + B::KEYS < end) start_to_load("),
     (MMA, "(k(stage), head.k, j0, wanted);"),
     (MMA, "(v(stage), head.v, j0, wanted);"),
@@ -63,8 +63,8 @@ pub(super) fn is_of_short_queries(at: Line) -> bool {
 
 pub(super) const MUTANTS: &[Mutant] = &[
     dropped_barrier("cuda-fa2", WHOLE, EARLY, UNORDERED),
-    dropped_warp_barrier("cuda-fa2", (MMA, "no lane reads rows of Q any more"), &[STORE_O, OPERANDS]),
-    dropped_warp_barrier("cuda-fa2", (MMA, "the rows of the warp are whole"), &[STORE_O, LOAD_O, LOAD_NUMBER]),
+    dropped_warp_barrier("cuda-fa2", (ROWS, "no lane reads rows of Q any more"), &[STORE_O, OPERANDS]),
+    dropped_warp_barrier("cuda-fa2", (ROWS, "the rows of the warp are whole"), &[STORE_O, LOAD_O, LOAD_NUMBER]),
     dropped_barrier(
         "cuda-fa2",
         (SPLITS, "what all warps have found is there"),
@@ -146,7 +146,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "keys behind the last not hidden",
         rung: "cuda-fa2",
-        at: (MMA, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;"),
+        at: (ROWS, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;"),
         opcode: "setp.ge",
         edit: never,
         caught: Value,

@@ -9,7 +9,7 @@ use ptx_sim::{Element, OutOfBoundsFill, Swizzle, Tiling};
 /// A tensor map, 128 bytes as the driver encodes them, or the simulator: a kernel's argument. The tensor must be live where a
 /// kernel uses it.
 // CUDA 13 aligns it to 128 bytes, CUDA 12 to 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(128))]
 pub struct TensorMap([u64; 16]);
 

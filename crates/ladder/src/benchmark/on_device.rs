@@ -4,7 +4,7 @@ use super::{finish, judged, or};
 use crate::cli::{self, BenchArgs};
 use crate::format;
 use crate::input::check_memory;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use attention::{DType, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
@@ -33,11 +33,8 @@ pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
     finish(args, rows, head, None)
 }
 
-/// The rungs that were asked for, or all; the one whose steps were asked for.
+/// The rungs that were asked for, or all.
 pub(super) fn rungs(args: &BenchArgs) -> Vec<&'static DeviceRung> {
-    if !args.step.is_empty() {
-        return DEVICE_RUNGS.iter().filter(|rung| rung.has_steps()).collect();
-    }
     let asked = |rung: &&DeviceRung| args.rung.is_empty() || args.rung.iter().any(|name| name == rung.name);
     DEVICE_RUNGS.iter().filter(asked).collect()
 }
@@ -67,8 +64,9 @@ fn contestants(args: &BenchArgs, device: &Device) -> Result<Vec<Contestant>> {
         if args.step.is_empty() {
             contestants.push(Contestant { name: rung.name, rung, built: rung.build(device)? });
         }
-        for step in &args.step {
-            contestants.push(Contestant { name: step.name, rung, built: rung.build(device)?.at_step(step) });
+        for &number in &args.step {
+            let (place, step) = rung.step(number).map_err(|error| anyhow!("--{error}"))?;
+            contestants.push(Contestant { name: step.name, rung, built: rung.build(device)?.at_step(place) });
         }
     }
     Ok(contestants)
@@ -237,7 +235,7 @@ mod tests {
     #[test]
     fn rungs_come_in_the_order_of_the_ladder() {
         let names = |words: &[&str]| rungs(&bench_args(words)).iter().map(|rung| rung.name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt", "cuda-fa2", "triton-fa2"]);
+        assert_eq!(names(&[]), ["cuda-naive", "cuda-fa1", "cuda-fa2-simt", "cuda-fa2", "triton-fa2", "fa3"]);
         assert_eq!(names(&["--rung", "cuda-fa1", "--rung", "cuda-naive"]), ["cuda-naive", "cuda-fa1"]);
     }
 }

@@ -1,0 +1,15 @@
+//! The checks of chapter 6 on your kernel: `cargo test -p chapter-06-fa3 --features mine --test mine`, or in friendlier
+//! words `cargo run --release -- check 5`.
+
+mod checks;
+mod harness;
+mod laws;
+
+/// The text that the checks are about.
+mod subject {
+    pub(crate) use chapter_06_fa3::MINE as TEXT;
+}
+
+fn main() -> std::process::ExitCode {
+    harness::run(checks::all().into_iter().map(harness::trial).collect())
+}

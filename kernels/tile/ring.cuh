@@ -1,0 +1,33 @@
+// A ring of stages in shared memory that a producer fills and consumers empty, each when the other has done.
+#pragma once
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+
+// ANCHOR: ring
+/// The barriers of a ring. Phase n of `full` is over when a stage is filled for the n-th time, phase n of `empty` when it has been
+/// read that often.
+template <int STAGES> struct Ring {
+    unsigned long long full_[STAGES], empty_[STAGES];
+
+    /// For one producer that announces its bytes, and that many threads that say when they have read. One thread does it.
+    __device__ void init(int readers) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            mbarrier_init(full(stage), 1);
+            mbarrier_init(empty(stage), readers);
+        }
+    }
+    __device__ unsigned full(int stage) const { return shared_address(&full_[stage]); }
+    __device__ unsigned empty(int stage) const { return shared_address(&empty_[stage]); }
+};
+
+/// Whose turn it is: a stage, and the parity of the phase in which it is filled. Who fills it waits for `empty` of the phase before,
+/// whose parity is the other one; who reads it waits for `full` of this one.
+template <int STAGES> struct Turn {
+    int stage = 0;
+    unsigned parity = 0;
+
+    __device__ void next() {
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+};
+// ANCHOR_END: ring
