@@ -7,7 +7,7 @@ use device::Device;
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd, Simd};
 use half::{bf16, f16};
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::registry::{DeviceRung, rungs_of};
 use mla::MlaAbsorbed;
 use naive::Naive;
 use ndarray::{Array4, ArrayD, Axis, IxDyn, s};
@@ -176,7 +176,7 @@ fn on_device() -> Vec<(&'static DeviceRung, CudaRung)> {
         other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
     };
     let forms = |rung: &'static DeviceRung| rung.forms(&device).unwrap().into_iter().map(move |form| (rung, form));
-    DEVICE_RUNGS.iter().flat_map(forms).collect()
+    rungs_of(&device).flat_map(forms).collect()
 }
 
 /// Runs everything that [`rungs`] lists, [`latent_rungs`] where the problem has latents, and those of [`ON_DEVICE`] that take the

@@ -4,7 +4,7 @@ use crate::data;
 use crate::problems::{Cases, Forms, all_forms, for_devices};
 use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
 use device::Device;
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use ndarray::Axis;
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<()
         Ok(())
     };
     let last = |entry: &'static DeviceRung| Ok((entry, entry.forms(device)?.pop().ok_or("a rung without a form")?));
-    let forms = DEVICE_RUNGS.iter().map(last).collect::<Result<Forms, Failed>>()?;
+    let forms = rungs_of(device).map(last).collect::<Result<Forms, Failed>>()?;
     draw(Cases { on_gpu: 100, simulated: 4 }, forms, alone, device)
 }
 
@@ -107,13 +107,14 @@ fn of_sequence<'a>(tensor: TensorView<'a>, problem: &Problem, b: usize) -> Tenso
     if problem.is_packed() { tensor } else { tensor.index_first(b) }
 }
 
-/// Refusals that only shapes too large to make, or devices with less shared memory, meet: the tests of `cuda_fa2`'s plans hold
-/// them.
-const ELSEWHERE: [&str; 4] = [
+/// Refusals that only shapes too large to make, or devices of another kind or with less shared memory, meet: the tests of plans
+/// hold them.
+const ELSEWHERE: [&str; 5] = [
     "more channels than shared memory has room for",
     "sequences that reach beyond row 2^30",
     "more than 2^30 heads, channels or sequences",
     "2^31 tiles of all heads, or more",
+    "devices that are not of compute capability 9.0 (Hopper)",
 ];
 
 /// Whether it is refused for want of shared memory.
@@ -137,7 +138,7 @@ pub(crate) fn what_is_refused_stands_in_the_table(device: &Device) -> Result<(),
         Spec { bias: Some((true, true)), ..short() },
         Spec { sinks: true, ..short() },
     ];
-    for entry in DEVICE_RUNGS {
+    for entry in rungs_of(device) {
         let attention = entry.build(device)?;
         let wanted: BTreeSet<&str> = table
             .lines()

@@ -3,9 +3,10 @@
 use crate::problems::{beyond_f32_products, for_devices};
 use crate::resident::runs;
 use attention::{AttentionError, DType};
-use cuda_fa2::{CudaRung, variants};
+use cuda_fa2::CudaRung;
 use device::{Device, Source};
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::kernels::variants;
+use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
@@ -49,6 +50,8 @@ const SHARED: &[Fault] = &[
 ];
 
 const MMA: &str = "05_fa2_mma.cu";
+const FA3: &str = "06_fa3.cu";
+const PANELS: &str = "tile/panels.cuh";
 const ROWS: &str = "tile/rows.cuh";
 const HALVES: &str = "tile/halves.cuh";
 const SPLITS: &str = "tile/splits.cuh";
@@ -227,6 +230,23 @@ const OWN: &[(&str, &[Fault])] = &[
             ("the splits of one warp alone", SPLITS, "w < COMBINERS; ++w) sum", "w < 1; ++w) sum"),
         ],
     ),
+    ("fa3", OF_ROWS),
+    // None that waits for what never comes, which a GPU would do for ever: those are in tests/sim.
+    (
+        "fa3",
+        &[
+            ("rows of Q of another warpgroup", FA3, "tiles.q(), group * 64,", "tiles.q(), group / 2 * 64,"),
+            ("channels of K one step away", FA3, "k.along_rows(0, c), c > 0", "k.along_rows(0, c ^ 16), c > 0"),
+            ("weights of other keys", FA3, "2 * n, scale, p[n]);", "2 * n, scale, p[n ^ 1]);"),
+            ("a kv head for each head", FA3, "at.first_head / problem.group,", "at.first_head,"),
+            ("keys of the first sequence", FA3, "sequence.k_start + j0, kv_head", "j0, kv_head"),
+            ("rows of the first sequence", FA3, "sequence.q_start + at.row, at.first_head", "at.row, at.first_head"),
+            ("the first of the batch", FA3, "at.first_head, sequence.batch);", "at.first_head, 0);"),
+            ("values of a row twice", PANELS, "descriptor(data + r * ROW_BYTES, P", "descriptor(data + r / 32 * 32 * ROW_BYTES, P"),
+            ("eight rows too close", PANELS, "EIGHT_ROWS = 8 * ROW_BYTES", "EIGHT_ROWS = 4 * ROW_BYTES"),
+            ("no swizzle", PANELS, "| (Descriptor)1 << 62;", "| (Descriptor)0 << 62;"),
+        ],
+    ),
 ];
 
 /// Rungs that NVRTC does not compile. The wrong variants of their PTX are in tests/sim.
@@ -234,7 +254,7 @@ const BEFOREHAND: &[&str] = &["triton-fa2"];
 
 pub(crate) fn wrong_kernels_are_caught(device: &Device) -> Result<(), Failed> {
     let mut faults = Vec::new();
-    for rung in DEVICE_RUNGS.iter().filter(|rung| !BEFOREHAND.contains(&rung.name)) {
+    for rung in rungs_of(device).filter(|rung| !BEFOREHAND.contains(&rung.name)) {
         let own: Vec<&Fault> = OWN.iter().filter(|(name, _)| *name == rung.name).flat_map(|(_, own)| *own).collect();
         if own.is_empty() {
             return Err(format!("{}: a rung without faults of its own", rung.name).into());

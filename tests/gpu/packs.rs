@@ -6,7 +6,7 @@ use attention::oracle::{self, Truth};
 use attention::{Attention, Batch, DType, Kv, Mask, Options, Problem};
 use cuda_fa2::CudaRung;
 use device::Device;
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use rayon::prelude::*;
 use testkit::files::read_safetensors;
@@ -21,7 +21,7 @@ const TAKEN: [(&str, usize); 6] =
 /// there each rung has one of its own, and is met as it is.
 pub(crate) fn every_rung_conforms(device: &Device) -> Result<(), Failed> {
     let pack = Pack::open(&data("conformance"))?;
-    DEVICE_RUNGS.par_iter().filter(|rung| rung.runs_on(device)).try_for_each(|rung| {
+    rungs_of(device).collect::<Vec<_>>().into_par_iter().try_for_each(|rung| {
         let own = matches!(device, Device::Simulated(_)).then(Device::simulated);
         let mut forms = rung.forms(own.as_ref().unwrap_or(device))?;
         forms.truncate(if own.is_some() { 1 } else { forms.len() });

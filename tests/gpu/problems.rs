@@ -5,7 +5,7 @@ use attention::{Attention, AttentionError, DType, Mask, Options, Problem, Tensor
 use cuda_fa2::CudaRung;
 use device::{Device, DeviceError};
 use half::{bf16, f16};
-use ladder::registry::{DEVICE_RUNGS, DeviceRung, Settings, Takes, device_rung, rung};
+use ladder::registry::{DeviceRung, Settings, Takes, device_rung, rung, rungs_of};
 use libtest_mimic::Failed;
 use ndarray::Array4;
 use proptest::prelude::*;
@@ -49,8 +49,7 @@ pub(crate) type Forms = Vec<(&'static DeviceRung, CudaRung)>;
 /// Every rung that runs there, in all its forms.
 pub(crate) fn all_forms(device: &Device) -> Result<Forms, DeviceError> {
     let forms = |entry: &'static DeviceRung| Ok(entry.forms(device)?.into_iter().map(move |form| (entry, form)));
-    let rungs = DEVICE_RUNGS.iter().filter(|entry| entry.runs_on(device));
-    Ok(rungs.map(forms).collect::<Result<Vec<_>, DeviceError>>()?.into_iter().flatten().collect())
+    Ok(rungs_of(device).map(forms).collect::<Result<Vec<_>, DeviceError>>()?.into_iter().flatten().collect())
 }
 
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {

@@ -3,14 +3,15 @@
 use crate::laws::{bits, few_rows, some_tiles};
 use crate::problems::all_forms;
 use attention::{Attention, DType, Problem};
-use cuda_fa2::{CudaRung, Shape, Uploaded, variants};
+use cuda_fa2::{CudaRung, Shape, Uploaded};
 use device::{Device, DeviceError, Image, Variant, prebuilt};
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::kernels::variants;
+use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 
 /// Whether a rung runs kernels of a variant: "cuda-fa2-simt" those of "05_fa2_simt.cu".
 pub(crate) fn runs(rung: &DeviceRung, variant: &Variant) -> bool {
-    let own = variant.file.trim_start_matches("05_").trim_end_matches(".cu");
+    let own = variant.file.split_once('_').map_or(variant.file, |(_, own)| own).trim_end_matches(".cu");
     let algorithm = rung.name.trim_start_matches("cuda-").replace('-', "_");
     own.strip_suffix("_mma").unwrap_or(own) == algorithm
 }
@@ -18,7 +19,7 @@ pub(crate) fn runs(rung: &DeviceRung, variant: &Variant) -> bool {
 /// What the driver makes of the prebuilt PTX gives the bits of what NVRTC makes of the source: every variant, in long tiles
 /// and short ones.
 pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(), Failed> {
-    for rung in DEVICE_RUNGS {
+    for rung in rungs_of(device) {
         let variants = variants().filter(|variant| !variant.is_triton() && runs(rung, variant));
         let images = variants.map(|variant| Ok((variant, device.image(variant, &variant.source()?)?)));
         let images = images.collect::<Result<Vec<_>, DeviceError>>()?;

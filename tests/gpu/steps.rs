@@ -2,7 +2,7 @@
 
 use attention::{Attention, DType, oracle};
 use device::{Counters, Device};
-use ladder::registry::{DEVICE_RUNGS, DeviceRung};
+use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use rayon::prelude::*;
 use testkit::problems::Spec;
@@ -12,10 +12,10 @@ use testkit::{forward_on_canaries, judge};
 const N: usize = 256;
 
 /// Of each rung with steps: that what they are for is seen in what its kernel did after each of them.
-const PURPOSES: &[(&str, fn(&[Counters]))] = &[("cuda-fa2", steps_of_fa2)];
+const PURPOSES: &[(&str, fn(&[Counters]))] = &[("cuda-fa2", steps_of_fa2), ("fa3", steps_of_fa3)];
 
 pub(crate) fn steps_of_a_kernel_are_right_and_do_what_they_are_for(device: &Device) -> Result<(), Failed> {
-    for rung in DEVICE_RUNGS.iter().filter(|rung| !rung.steps().is_empty() && rung.runs_on(device)) {
+    for rung in rungs_of(device).filter(|rung| !rung.steps().is_empty()) {
         let purpose = PURPOSES.iter().find(|(name, _)| *name == rung.name);
         let (_, do_what_they_are_for) = purpose.ok_or_else(|| format!("{}: no check of its steps", rung.name))?;
         let one = |place| {
@@ -85,4 +85,21 @@ fn steps_of_fa2(counted: &[Counters]) {
     // expf is a power of two with seven instructions around it.
     assert!(instructions[3] - instructions[4] > 5 * WARPS * TILES * 64, "{instructions:?}");
     assert!(instructions.windows(2).skip(3).all(|pair| pair[1] < pair[0]), "{instructions:?}");
+}
+
+/// Two blocks of two warpgroups, and two tiles of 128 keys.
+fn steps_of_fa3(counted: &[Counters]) {
+    const BLOCKS: u64 = 2;
+    const TILES: u64 = 2;
+    let of = |opcode| instructions(counted, opcode);
+    // Q, K and V by threads, 16 bytes a lane; and by the copy engine, two boxes of 64 channels a tile.
+    let tiles = BLOCKS * (1 + 2 * TILES);
+    assert_eq!(of("cp.async.cg"), [tiles * 128 * 128 / 8 / 32, 0, 0]);
+    assert_eq!(of("cp.async.bulk"), [0, 2 * tiles, 2 * tiles]);
+    // Products of 16 channels for S and of 16 keys for O, of each warp.
+    assert_eq!(of("wgmma.mma_async"), [BLOCKS * 8 * TILES * (8 + 8); 3]);
+    assert_eq!(of("setmaxnreg"), [0, 0, BLOCKS * 12]);
+    // Who multiplies computes no address of K and V any more.
+    let instructions = of("");
+    assert!(instructions[0] > instructions[1] + BLOCKS * 8 * TILES * 2 * 8 * 5, "{instructions:?}");
 }

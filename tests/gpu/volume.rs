@@ -4,7 +4,7 @@ use attention::{DType, Mask, Options, Sequence};
 use cuda_fa2::{DeviceTensor, Shape, Tensors};
 use device::{Buffer, Device};
 use half::f16;
-use ladder::registry::DEVICE_RUNGS;
+use ladder::registry::rungs_of;
 use libtest_mimic::Failed;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -25,7 +25,7 @@ pub(crate) fn elements_beyond_2_to_the_31(device: &Device) -> Result<(), Failed>
     let options = Options { mask: Mask::Causal, ..Options::default() };
     let strides = [ONE, LENGTH * D, D, 1].map(|stride| stride as i64);
     let at = |buffer: &Buffer, strides: [i64; 4]| DeviceTensor { address: buffer.address(), strides };
-    for rung in DEVICE_RUNGS {
+    for rung in rungs_of(device) {
         let attention = rung.build(device)?;
         let mut results = Vec::new();
         for batch in [1, BATCH] {

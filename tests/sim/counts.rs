@@ -35,7 +35,7 @@ fn naive_passes(blocks_and_tiles: u64, reads: u64) -> u64 {
     blocks_and_tiles * (2 * 32 + 8 * 32 * reads)
 }
 
-fn predicted() -> [(&'static str, Counts); 8] {
+fn predicted() -> [(&'static str, Counts); 9] {
     let (scores, rows) = (E * N * N, E * N * D);
     let (state, lse) = (E * 2 * N, E * N);
     let naive_scores = (4 * scores, scores, Some(naive_passes(64 * 2, 5)), 0);
@@ -62,10 +62,11 @@ fn predicted() -> [(&'static str, Counts); 8] {
         ("fa2", fa2),
         ("fa2_mma_medium", MEDIUM.counts(N, D)),
         ("fa2_mma", LONG.counts(N, D)),
+        ("fa3", FA3.counts(N, D)),
     ]
 }
 
-/// A block of 4 warps of `05_fa2_mma.cu`, and the keys that it takes at a time.
+/// A block of threads of a kernel on tensor cores, and the keys that it takes at a time.
 struct Block {
     rows: u64,
     keys: u64,
@@ -74,17 +75,19 @@ struct Block {
 /// For 64 channels.
 const MEDIUM: Block = Block { rows: 64, keys: 64 };
 const LONG: Block = Block { rows: 128, keys: 128 };
+/// Three warpgroups.
+const FA3: Block = Block { rows: 192, keys: 128 };
 
 impl Block {
     /// On one head without a mask, in F16. A dense batch has no table of sequences.
     fn counts(&self, n: u64, d: u64) -> Counts {
-        let (rows, blocks) = (2 * n * d, n / self.rows);
+        let (rows, blocks) = (2 * n * d, n.div_ceil(self.rows));
         // A lane of O copied back reads 16 bytes: eight lanes have four chunks of two rows, which lie in the same banks.
         let conflicts = rows / 16 / 32 * 4;
         (rows + blocks * 2 * rows, rows + 4 * n, None, conflicts)
     }
 
-    /// Passes over the banks for tiles: 128 bytes each, but for what conflicts.
+    /// Of `05_fa2_mma.cu`, 4 warps: passes over the banks for tiles, 128 bytes each, but for what conflicts.
     fn passes(&self, n: u64, d: u64) -> u64 {
         let (blocks, tiles, warps) = (n / self.rows, n.div_ceil(self.keys), n / self.rows * 4);
         let copied = 2 * d * (n + blocks * tiles * 2 * self.keys);

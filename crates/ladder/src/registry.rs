@@ -251,6 +251,11 @@ pub fn device_rung(name: &str) -> Option<&'static DeviceRung> {
     DEVICE_RUNGS.iter().find(|rung| rung.name == name)
 }
 
+/// The rungs that run on such a device, from the lowest up.
+pub fn rungs_of(device: &Device) -> impl Iterator<Item = &'static DeviceRung> {
+    DEVICE_RUNGS.iter().filter(|rung| rung.runs_on(device))
+}
+
 /// The implementation of that name that runs on the CPU: a rung or the oracle.
 pub fn attention(name: &str, settings: Settings) -> Option<Box<dyn Attention>> {
     if name == ORACLE { Some(Box::new(Oracle)) } else { rung(name).map(|rung| rung.build(settings)) }
@@ -307,7 +312,7 @@ impl DeviceRung {
     }
 
     /// Whether it runs on such a device at all.
-    pub fn runs_on(&self, device: &Device) -> bool {
+    fn runs_on(&self, device: &Device) -> bool {
         let (shape, options) = (Shape::one(self.takes.dtypes[0]), Options::default());
         self.plan(&shape, &options, device.attributes().into()).is_ok()
     }

@@ -2,7 +2,7 @@
 //! test, and `wrong.rs` proves that each rejects a wrong step.
 
 use chapter_06_fa3::{COLUMNS, Compiled, LANES, ROWS, STAGES, told};
-use device::{Arg, Buffer, Counters, DeviceError};
+use device::{Arg, Counters, DeviceError};
 use proptest::prelude::*;
 
 /// Tiles that the checks of the waits have go through the ring: `TILES` of `steps.cu`.
@@ -36,10 +36,9 @@ impl<'a> Kernels<'a> {
         let failed = |error: DeviceError| TestCaseError::fail(told(self.text, &error));
         let matrix = self.compiled.matrix(&numbers(rows)).map_err(failed)?;
         let out = self.compiled.device().upload(&vec![f32::NAN; found]).map_err(failed)?;
-        let at = |buffer: &Buffer| Arg::U64(buffer.address());
-        let out_arg = (found > 0).then(|| at(&out));
+        let address = (found > 0).then(|| Arg::U64(out.address()));
         let more = more.iter().map(|number| Arg::I32(*number));
-        let args: Vec<Arg> = [matrix.arg()].into_iter().chain(out_arg).chain(more).collect();
+        let args: Vec<Arg> = [matrix.arg()].into_iter().chain(address).chain(more).collect();
         let counters = self.compiled.run(kernel, &args, seed).map_err(failed)?;
         Ok((out.to_vec().map_err(failed)?, counters))
     }
