@@ -1,7 +1,7 @@
 // How many registers a warpgroup has. PTX ISA, "Miscellaneous Instructions: setmaxnreg".
 //
-// A kernel that does this says in its launch bounds how many blocks an SM has: else the compiler knows no number of registers to
-// start from, and ignores it.
+// A kernel that does this has launch bounds: else the compiler knows no number of registers to start from, and ignores it (notice
+// C7508).
 #pragma once
 
 /// Gives registers back: `COUNT` are left to each thread, a multiple of 8. All warps of the warpgroup do it.

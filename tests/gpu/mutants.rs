@@ -242,7 +242,12 @@ const OWN: &[(&str, &[Fault])] = &[
             ("keys of the first sequence", FA3, "sequence.k_start + j0, kv_head", "j0, kv_head"),
             ("rows of the first sequence", FA3, "sequence.q_start + at.row, at.first_head", "at.row, at.first_head"),
             ("the first of the batch", FA3, "at.first_head, sequence.batch);", "at.first_head, 0);"),
-            ("values of a row twice", PANELS, "descriptor(data + r * ROW_BYTES, P", "descriptor(data + r / 32 * 32 * ROW_BYTES, P"),
+            (
+                "values of a row twice",
+                PANELS,
+                "descriptor(data + r * ROW_BYTES, P",
+                "descriptor(data + r / 32 * 32 * ROW_BYTES, P",
+            ),
             ("eight rows too close", PANELS, "EIGHT_ROWS = 8 * ROW_BYTES", "EIGHT_ROWS = 4 * ROW_BYTES"),
             ("no swizzle", PANELS, "| (Descriptor)1 << 62;", "| (Descriptor)0 << 62;"),
         ],

@@ -100,7 +100,8 @@ impl Done<'_> {
         let table = counts::table(&simulated.counters, &self.formula);
         let instructions = self.plan.launches().filter_map(|(kernel, grid, block)| {
             let (_, counters) = simulated.counters.iter().find(|(name, _)| name == kernel)?;
-            Some(counts::instructions(kernel, grid, block, counters))
+            // A step may have fewer threads than the kernel as it is.
+            Some(counts::instructions(kernel, grid, Some(block).filter(|_| self.step.is_none()), counters))
         });
         let instructions: Vec<String> = instructions.collect();
         let legend = counts::legend(&self.formula, self.rung.on_cpu, fast_memory);

@@ -81,8 +81,13 @@ fn contestants_on<'a>(args: &BenchArgs, case: &Case, all: &'a [Contestant]) -> V
 /// The shapes that were asked for, of the types and widths that some rung takes.
 ///
 /// # Errors
-/// There is none, or they are too large to be told.
+/// There is none, or they are too large to be told; a rung has not the steps that were asked for.
 pub(super) fn asked_cases(args: &BenchArgs) -> Result<Vec<Case>> {
+    for rung in rungs(args) {
+        for &number in &args.step {
+            rung.step(number).map_err(|error| anyhow!("--{error}"))?;
+        }
+    }
     let cases = cases(args);
     ensure!(!cases.is_empty(), "--dtype and --d: found none that a rung takes, wanted one, as f16 and 64");
     for Case { batch, heads, q_len, d, .. } in &cases {

@@ -71,14 +71,15 @@ fn quantities(all: &Counters, formula: &Formula) -> Vec<Quantity> {
 }
 
 /// A kernel's launch, and what most of its instructions are.
-pub(super) fn instructions(kernel: &str, grid: [u32; 3], block: [u32; 3], counters: &Counters) -> String {
+pub(super) fn instructions(kernel: &str, grid: [u32; 3], block: Option<[u32; 3]>, counters: &Counters) -> String {
     let product = |sizes: [u32; 3]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
     let mut instructions: Vec<(&String, &u64)> = counters.instructions.iter().collect();
     instructions.sort_by_key(|(_, count)| Reverse(**count));
     let all = instructions_of(counters) as f64;
     let share = |(name, count): &(&String, &u64)| format!("{name} {:.0}%", 100.0 * **count as f64 / all);
     let named: Vec<String> = instructions.iter().take(NAMED).map(share).collect();
-    format!("{kernel}: blocks {}, each of {} threads; {}", product(grid), product(block), named.join(", "))
+    let threads = block.map_or(String::new(), |block| format!(", each of {} threads", product(block)));
+    format!("{kernel}: blocks {}{threads}; {}", product(grid), named.join(", "))
 }
 
 /// What the table's words mean.
