@@ -11,8 +11,11 @@ use testkit::{forward_on_canaries, judge};
 /// Rows, and keys.
 const N: usize = 256;
 
+/// Fails where it is not seen in what was counted after each step.
+type Purpose = fn(&[Counters]);
+
 /// Of each rung with steps: that what they are for is seen in what its kernel did after each of them.
-const PURPOSES: &[(&str, fn(&[Counters]))] = &[("cuda-fa2", steps_of_fa2), ("fa3", steps_of_fa3)];
+const PURPOSES: &[(&str, Purpose)] = &[("cuda-fa2", steps_of_fa2), ("fa3", steps_of_fa3)];
 
 pub(crate) fn steps_of_a_kernel_are_right_and_do_what_they_are_for(device: &Device) -> Result<(), Failed> {
     for rung in rungs_of(device).filter(|rung| !rung.steps().is_empty()) {
