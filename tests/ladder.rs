@@ -32,11 +32,11 @@ fn climb(spec: &Spec, settings: Settings) -> Result<(), TestCaseError> {
         let (output, weights) = (forward_on_canaries(attention.as_ref(), &problem)?, attention.weights(&problem));
         let verdict = judge(&problem, &truth, &output, weights);
         prop_assert!(verdict.passes(), "{} against the oracle: {verdict}", rung.name);
-        if let Some((name, below)) = &below {
-            let verdict = judge_against(&problem, &truth, &output, below, weights);
+        if let Some((name, below, weights_below)) = &below {
+            let verdict = judge_against(&problem, &truth, (&output, weights), (below, *weights_below));
             prop_assert!(verdict.passes(), "{} against {name}: {verdict}", rung.name);
         }
-        below = Some((rung.name, output));
+        below = Some((rung.name, output, weights));
     }
     Ok(())
 }

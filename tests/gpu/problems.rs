@@ -1,5 +1,5 @@
-//! Drawn problems: each rung against the oracle and against the same algorithm on the CPU; those on tensor cores also against the
-//! one on CUDA cores.
+//! Drawn problems: each rung against the oracle, against the same algorithm on the CPU, and against the rung below it on the
+//! device.
 
 use attention::{Attention, AttentionError, DType, Mask, Options, Problem, Tensor, oracle};
 use cuda_fa2::CudaRung;
@@ -55,27 +55,24 @@ pub(crate) fn all_forms(device: &Device) -> Result<Forms, DeviceError> {
 pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(CASES.on(device));
-    let simt = device_rung("cuda-fa2-simt").ok_or("no such rung")?;
-    let on_cuda_cores = simt.build(device)?;
     for (entry, attention) in all_forms(device)? {
-        let on_tensor_cores = !entry.takes.dtypes.contains(&DType::F32);
+        let step_below = entry.below.and_then(device_rung).map(|below| Ok((below, below.build(device)?)));
+        let step_below = step_below.transpose().map_err(|error: DeviceError| error.to_string())?;
         let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
             .run(&for_devices(device, entry.takes), |spec| {
                 let owned = spec.build();
                 let (problem, truth) = (owned.problem(), oracle::truth(&owned.problem()));
-                let [found, below] =
-                    [&attention as &dyn Attention, below.as_ref()].map(|rung| forward_on_canaries(rung, &problem));
-                let (found, below, weights) = (found?, below?, attention.weights(&problem));
+                let (found, weights) = (forward_on_canaries(&attention, &problem)?, attention.weights(&problem));
                 let verdict = judge(&problem, &truth, &found, weights);
                 prop_assert!(verdict.passes(), "against the oracle: {verdict}");
-                let verdict = judge_against(&problem, &truth, &found, &below, weights);
-                prop_assert!(verdict.passes(), "against {}: {verdict}", entry.on_cpu);
-                if on_tensor_cores && simt.takes.problem(&problem) {
-                    let other = forward_on_canaries(&on_cuda_cores, &problem)?;
-                    let verdict = judge_against(&problem, &truth, &found, &other, weights);
-                    prop_assert!(verdict.passes(), "against {}: {verdict}", simt.name);
+                let step_below = step_below.as_ref().filter(|(step, _)| step.takes.problem(&problem));
+                let others = [Some(below.as_ref()), step_below.map(|(_, below)| below as &dyn Attention)];
+                for other in others.into_iter().flatten() {
+                    let (result, weights_below) = (forward_on_canaries(other, &problem)?, other.weights(&problem));
+                    let verdict = judge_against(&problem, &truth, (&found, weights), (&result, weights_below));
+                    prop_assert!(verdict.passes(), "against {}: {verdict}", other.name());
                 }
                 Ok(())
             })

@@ -99,7 +99,6 @@ impl MapOf {
     }
 
     fn encode(&self, device: &Device, tensor: &DeviceTensor) -> Result<TensorMap, DeviceError> {
-        self.check(tensor)?;
         let [batch, heads, rows, channels] = self.lengths.map(|length| length as u64);
         // Nobody goes along an axis of one place: any stride will do.
         let stride = |axis: usize| if self.lengths[axis] > 1 { 2 * tensor.strides[axis] } else { UNIT } as u64;
@@ -115,10 +114,10 @@ impl MapOf {
     }
 }
 
-/// The maps for tensors that lie where these do.
+/// The maps for tensors that [are as they must be](Plan::check).
 ///
 /// # Errors
-/// [`MapOf::check`] refuses one; the driver fails.
+/// The driver fails.
 pub(crate) fn encode(device: &Device, maps: &[MapOf; 3], tensors: &Tensors) -> Result<Vec<TensorMap>, DeviceError> {
     let all = maps.iter().zip([&tensors.q, &tensors.k, &tensors.v]);
     // Without a key there is no map of k and v, and none is read: that of q takes the place.

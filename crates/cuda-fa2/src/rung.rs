@@ -94,10 +94,10 @@ impl CudaRung {
     /// rung's device until the stream is done, where nothing else is written. Lengths and starts of sequences are the planned.
     /// In a [capture](Stream::capture) all this holds whenever the graph is launched, and the rung is not dropped before it.
     pub unsafe fn launch(&self, plan: &Plan, tensors: &Tensors, stream: &Stream) -> Result<(), DeviceError> {
-        let problem = plan.with(tensors);
+        let (problem, launches) = (plan.with(tensors), plan.launches_on(tensors)?);
         let maps =
             plan.maps.as_ref().map(|maps| maps::encode(&self.device, maps, tensors)).transpose()?.unwrap_or_default();
-        for launch in plan.launches_on(tensors)? {
+        for launch in launches {
             let kernel = self.kernel(launch.variant, launch.kernel, stream)?;
             let extra = launch.extra.at(tensors.workspace);
             let mut shape = launch.shape;

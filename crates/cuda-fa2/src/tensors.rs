@@ -67,8 +67,11 @@ impl Plan {
         bytemuck::cast_slice(&self.sequences)
     }
 
-    /// The launches for tensors that lie where these do.
-    pub(crate) fn launches_on(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<&[Launch], DeviceError> {
+    /// Refuses tensors that do not lie as the planned kernels want them to.
+    ///
+    /// # Errors
+    /// The first of q, k, v and o that does not: which stride or address, and what is wanted.
+    pub fn check(&self, Tensors { q, k, v, o, .. }: &Tensors) -> Result<(), DeviceError> {
         let (d, d_v) = (self.problem.d, self.problem.d_v);
         let keys = self.problem.k_len > 0;
         let read = [("q", q, d, true), ("k", k, d, keys), ("v", v, d_v, keys), ("o", o, d_v, true)];
@@ -79,7 +82,17 @@ impl Plan {
                 return Err(DeviceError::Value { name, found, wanted: "1".into() });
             }
         }
-        let aligned = [q, k, v, o].iter().all(|tensor| tensor.is_aligned());
+        let maps = self.maps.iter().flatten();
+        maps.zip([q, k, v]).try_for_each(|(map, tensor)| map.check(tensor))
+    }
+
+    /// The launches for tensors that lie where these do.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub(crate) fn launches_on(&self, tensors: &Tensors) -> Result<&[Launch], DeviceError> {
+        self.check(tensors)?;
+        let aligned = [tensors.q, tensors.k, tensors.v, tensors.o].iter().all(DeviceTensor::is_aligned);
         Ok(if aligned || self.unaligned.is_empty() { &self.launches } else { &self.unaligned })
     }
 
@@ -307,7 +320,7 @@ mod tests {
             assert_eq!(variant(&Tensors { k: elsewhere, ..tensors }), Ok("f16.d64.unaligned"), "{elsewhere:?}");
         }
         let apart = DeviceTensor { strides: [0, 0, 32, 2], ..tensor };
-        let refused = variant(&Tensors { v: apart, ..tensors }).unwrap_err().to_string();
+        let refused = plan.check(&Tensors { v: apart, ..tensors }).unwrap_err().to_string();
         assert_eq!(refused, "v: stride of its channels: found 2, wanted 1");
     }
 }

@@ -146,7 +146,7 @@ impl Climb {
         let in_pages = RUNGS.iter().filter(|rung| rung.page.is_some()).map(|rung| rung.name);
         [
             "error/tol: worst error of o and lse against the f64 oracle over its tolerance, vs below: against the rung before, \
-             over twice that. Up to 1 is rounding; in F16 and BF16 the one rounding of o makes most of it."
+             over both tolerances. Up to 1 is rounding; in F16 and BF16 the one rounding of o makes most of it."
                 .into(),
             format!(
                 "time: median of {RUNS} runs (fewer if slow), in thr. threads. GFLOP/s: 2(d + d_v) for each visible query-key \

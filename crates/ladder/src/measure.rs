@@ -4,7 +4,7 @@ mod on_device;
 
 use crate::memory;
 use attention::oracle::{self, Truth};
-use attention::{Attention, AttentionError, Output, Problem, Traffic, TrafficMeter};
+use attention::{Attention, AttentionError, DType, Output, Problem, Traffic, TrafficMeter};
 use device::Device;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ladder::bench::flops;
@@ -94,16 +94,16 @@ pub(crate) fn measure(owned: &OwnedProblem, settings: Settings, device: Option<&
     let truth = oracle::truth(&owned.problem());
     bars.oracle.finish();
     let mut rows = Vec::new();
-    let mut below: Option<(&'static str, Output)> = None;
+    let mut below: Option<Found> = None;
     let mut kept = Vec::new();
     for (rung, bar) in RUNGS.iter().zip(&bars.rungs) {
         let input = rung.input(owned);
         let result = match measure_rung(rung, &input.problem(), settings, &truth, below.as_ref(), bar) {
-            Ok((measured, output)) => {
+            Ok((measured, found)) => {
                 if on_device.iter().any(|other| other.on_cpu == rung.name) {
-                    kept.push((rung.name, output.clone()));
+                    kept.push(found.clone());
                 }
-                below = Some((rung.name, output));
+                below = Some(found);
                 Ok(measured)
             }
             Err(error) => Err(error),
@@ -111,11 +111,19 @@ pub(crate) fn measure(owned: &OwnedProblem, settings: Settings, device: Option<&
         rows.push(Row { name: rung.name, chapter: rung.chapter, result });
     }
     for (rung, bar) in on_device.iter().zip(&bars.rungs[RUNGS.len()..]) {
-        let below = kept.iter().find(|(name, _)| *name == rung.on_cpu);
+        let below = kept.iter().find(|found| found.name == rung.on_cpu);
         let result = device.map(|device| on_device::measure_rung(rung, device, &owned.problem(), &truth, below, bar));
         rows.extend(result.map(|result| Row { name: rung.name, chapter: rung.chapter, result }));
     }
     rows
+}
+
+/// What a rung found, and the type in which it kept its weights.
+#[derive(Clone)]
+struct Found {
+    name: &'static str,
+    output: Output,
+    weights: DType,
 }
 
 fn measure_rung(
@@ -123,9 +131,9 @@ fn measure_rung(
     problem: &Problem,
     settings: Settings,
     truth: &Truth,
-    below: Option<&(&'static str, Output)>,
+    below: Option<&Found>,
     bar: &ProgressBar,
-) -> Result<(Measured, Output), AttentionError> {
+) -> Result<(Measured, Found), AttentionError> {
     let traffic = moved(rung, problem, settings)?;
     bar.inc(1);
 
@@ -137,7 +145,8 @@ fn measure_rung(
     bar.inc(1);
     let time = Some(timed(attention.as_ref(), problem, output.clone(), bar)?);
     let (truth, below) = verdicts;
-    Ok((Measured { truth, below, time, peak_extra, traffic }, output))
+    let found = Found { name: rung.name, output, weights: attention.weights(problem) };
+    Ok((Measured { truth, below, time, peak_extra, traffic }, found))
 }
 
 /// The verdicts on an output: against the oracle, and against another rung's.
@@ -148,10 +157,11 @@ fn judged(
     problem: &Problem,
     output: &Output,
     truth: &Truth,
-    below: Option<&(&'static str, Output)>,
+    below: Option<&Found>,
 ) -> Verdicts {
     let weights = attention.weights(problem);
-    let against = |(name, below): &(_, Output)| (*name, judge_against(problem, truth, output, below, weights));
+    let against =
+        |below: &Found| (below.name, judge_against(problem, truth, (output, weights), (&below.output, below.weights)));
     (judge(problem, truth, output, weights), below.map(against))
 }
 

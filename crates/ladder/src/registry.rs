@@ -67,6 +67,8 @@ pub struct DeviceRung {
     pub summary: &'static str,
     /// The rung of [`RUNGS`] that is the same algorithm on the CPU.
     pub on_cpu: &'static str,
+    /// The rung of [`DEVICE_RUNGS`] that it is a step up from, if there is one.
+    pub below: Option<&'static str>,
     /// What it takes.
     pub takes: Takes,
     algorithm: &'static Algorithm,
@@ -196,6 +198,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "S and P in device memory, three kernels",
         on_cpu: "naive",
+        below: None,
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
         algorithm: &cuda_fa2::NAIVE,
     },
@@ -204,6 +207,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "tiles in shared memory, a block of threads a head",
         on_cpu: "fa1",
+        below: Some("cuda-naive"),
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: usize::MAX, options: true, beyond_f32: true },
         algorithm: &cuda_fa2::FA1,
     },
@@ -212,6 +216,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "a tile of rows in registers, on CUDA cores",
         on_cpu: "fa2",
+        below: Some("cuda-fa1"),
         takes: Takes { dtypes: &[DType::F32, DType::F16], channels: 256, options: true, beyond_f32: true },
         algorithm: &cuda_fa2::FA2_SIMT,
     },
@@ -220,6 +225,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "the same on tensor cores, with copies that nobody waits for",
         on_cpu: "fa2",
+        below: Some("cuda-fa2-simt"),
         takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 256, options: true, beyond_f32: true },
         algorithm: &cuda_fa2::FA2,
     },
@@ -228,6 +234,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 5,
         summary: "the same in Triton, on tensor cores",
         on_cpu: "fa2",
+        below: Some("cuda-fa2-simt"),
         takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 128, options: false, beyond_f32: false },
         algorithm: &cuda_fa2::TRITON,
     },
@@ -236,6 +243,7 @@ pub static DEVICE_RUNGS: &[DeviceRung] = &[
         chapter: 6,
         summary: "a warp that copies, warpgroups that multiply: for Hopper",
         on_cpu: "fa2",
+        below: Some("cuda-fa2"),
         takes: Takes { dtypes: &[DType::F16, DType::Bf16], channels: 256, options: true, beyond_f32: true },
         algorithm: &fa3::FA3,
     },
@@ -312,7 +320,7 @@ impl DeviceRung {
     }
 
     /// Whether it runs on such a device at all.
-    fn runs_on(&self, device: &Device) -> bool {
+    pub fn runs_on(&self, device: &Device) -> bool {
         let (shape, options) = (Shape::one(self.takes.dtypes[0]), Options::default());
         self.plan(&shape, &options, device.attributes().into()).is_ok()
     }
@@ -415,6 +423,9 @@ mod tests {
         for entry in DEVICE_RUNGS {
             assert_eq!(entry.algorithm.name, entry.name);
             assert!(rung(entry.on_cpu).is_some() && rung(entry.name).is_none());
+            assert!(
+                entry.below.is_none_or(|below| device_rung(below).is_some_and(|below| below.chapter <= entry.chapter))
+            );
         }
         assert_eq!(attention(ORACLE, Settings::default()).map(|oracle| oracle.name()), Some(ORACLE));
         assert!(rung("no such rung").is_none());

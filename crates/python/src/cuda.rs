@@ -20,7 +20,7 @@ use attention::Problem;
 use cuda_fa2::{CudaRung, DeviceTensor, Plan, Shape};
 use device::{Device, DeviceError, keeping_context};
 use ladder::registry::DeviceRung;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -68,6 +68,7 @@ pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<B
         let out = call.out.map(|out| take("out", out)).transpose()?;
         let prepare = || Prepared::new(call, &torch, &tensors, &problem, &plan, out.as_ref());
         let prepared = if stream == current { prepare() } else { torch.on_stream(stream, prepare) }?;
+        plan.check(&prepared.tensors).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let launched = call.q.py().detach(|| launch(&rung, &plan, &prepared.tensors, stream));
         launched.map_err(failed)?;
         call.results(prepared.o, || Ok(prepared.lse.expect("it was asked for")))

@@ -47,7 +47,9 @@ pub fn check_against(rung: &dyn Attention, below: &dyn Attention, spec: &Spec) -
     let owned = spec.build();
     let problem = owned.problem();
     let (output, reference) = (run(rung, &problem)?, run(below, &problem)?);
-    let verdict = judge_against(&problem, &oracle::truth(&problem), &output, &reference, rung.weights(&problem));
+    let [weights, weights_below] = [rung, below].map(|rung| rung.weights(&problem));
+    let truth = oracle::truth(&problem);
+    let verdict = judge_against(&problem, &truth, (&output, weights), (&reference, weights_below));
     pass(rung.name(), below.name(), &verdict)
 }
 

@@ -104,14 +104,19 @@ pub fn judge(problem: &Problem, truth: &Truth, output: &Output, weights: DType) 
     }
 }
 
-/// Judges an output against that of another rung. Each may be off by its tolerance on its own side, so theirs together
-/// is twice that.
-pub fn judge_against(problem: &Problem, truth: &Truth, output: &Output, below: &Output, weights: DType) -> Verdict {
-    let rule = Rule { truth, weights, output: problem.dtype() };
+/// Judges an output against that of another rung, each with the type in which its weights were kept. Each may be off by
+/// its own tolerance on its own side, so they may differ by both together.
+pub fn judge_against(
+    problem: &Problem,
+    truth: &Truth,
+    (output, weights): (&Output, DType),
+    (below, weights_below): (&Output, DType),
+) -> Verdict {
+    let [rule, rule_below] = [weights, weights_below].map(|weights| Rule { truth, weights, output: problem.dtype() });
     let ((o, lse), (o_below, lse_below)) = (widen(output), widen(below));
     Verdict {
-        o: worst(problem, &o, &o_below, |at| 2.0 * rule.o(at)),
-        lse: worst(problem, &lse, &lse_below, |at| 2.0 * rule.lse(at)),
+        o: worst(problem, &o, &o_below, |at| rule.o(at) + rule_below.o(at)),
+        lse: worst(problem, &lse, &lse_below, |at| rule.lse(at) + rule_below.lse(at)),
     }
 }
 

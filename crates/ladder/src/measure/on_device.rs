@@ -1,9 +1,9 @@
 //! A rung that runs on a device: the whole call, with the copies to it and back, and its kernels alone. On a simulated device it
 //! runs once.
 
-use super::{Measured, RUNS, Time, judged, timed};
+use super::{Found, Measured, RUNS, Time, judged, timed};
 use attention::oracle::Truth;
-use attention::{Attention, AttentionError, Output, Problem};
+use attention::{Attention, AttentionError, Problem};
 use cuda_fa2::{CudaRung, Shape};
 use device::Device;
 use indicatif::ProgressBar;
@@ -15,7 +15,7 @@ pub(super) fn measure_rung(
     device: &Device,
     problem: &Problem,
     truth: &Truth,
-    below: Option<&(&'static str, Output)>,
+    below: Option<&Found>,
     bar: &ProgressBar,
 ) -> Result<Measured, AttentionError> {
     let failed = |what: String| AttentionError::Device { rung: rung.name, what };

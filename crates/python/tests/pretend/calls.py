@@ -116,6 +116,23 @@ words = 'rung: found "triton-fa2", which wants a table of sequences, wanted one 
 refused(words, *halves, rung="triton-fa2")
 refused("wanted one of cuda-naive, cuda-fa1, cuda-fa2-simt, cuda-fa2", q, k, v, rung="no such rung")
 
+# The copy engine is told of q, k and v beforehand, and refuses what it cannot read.
+maps = ["cuTensorMapEncodeTiled"] * 3
+_, (load, *told), _ = attention(*halves, rung="fa3")
+assert load == "load in 0x1000" and told[:3] == maps and launch(told[3:])[0] == "0x1000", told
+driver.capture(1)
+assert attention(*halves, rung="fa3")[1][:3] == maps
+driver.capture(0)
+wanted = "wanted a multiple of 16 bytes above 0 and below 2^40, for the copy engine (TMA)"
+crooked = lambda **place: Tensor(2, 2, 53, 24, dtype=torch.float16, **place)
+for k_, words in [
+    (crooked(strides=(2 * 53 * 25, 53 * 25, 25, 1)), f"k: stride of its batch: found 5300 bytes, {wanted}"),
+    (crooked(strides=(53 * 24, 0, 24, 1)), f"k: stride of its heads: found 0 bytes, {wanted}"),
+    (crooked(strides=(2 * 53 * 48, 53 * 48, 48, 2)), "k: stride of its channels: found 2, wanted 1"),
+    (crooked(address=0x200002), "k: address: found 0x200002, wanted a multiple of 16, for the copy engine (TMA)"),
+]:
+    refused(words, halves[0], k_, halves[2], rung="fa3")
+
 refused("k: found a tensor on CUDA device 1, wanted one on CUDA device 0", q, there[1], v)
 refused("sinks: found stride 2, wanted 1", q, k, v, sinks=Tensor(6, strides=(2,)))
 refused("q: found elements at address 0x1001, wanted a multiple of 4", Tensor(2, 6, 37, 24, address=0x1001), k, v)
