@@ -18,6 +18,9 @@ pub(crate) enum Rule {
     Near(Format, u32),
 }
 
+/// Bytes of an element that are told one by one, at most.
+const LONG: usize = 64;
+
 /// Opcodes whose NaN the ISA leaves open in f64.
 const ARITHMETIC: &[&str] = &["add", "sub", "mul", "fma", "div", "rcp", "sqrt", "min", "max", "cvt"];
 
@@ -45,14 +48,38 @@ pub(crate) fn agree(program: &Program, recorded: Option<&[u8]>, got: &[u8]) -> R
             let (recorded, got) = (recorded.map(|all| &all[place.clone()]), &got[place]);
             let promised = |half: u32| promises.get(&(k, i, half)).copied();
             if !same(rule, recorded, got, promised) {
-                let had = recorded.map_or(String::new(), |had| format!(", the device had {}", hexadecimal(had)));
-                let from = inputs(program, i);
-                return Err(format!("{}: tuple {i}, {from}: d{k} is {}{had}", program.name, hexadecimal(got)));
+                let first = recorded.and_then(|had| had.iter().zip(got).position(|(had, got)| had != got)).unwrap_or(0);
+                let (place, part) = if column.bytes > LONG {
+                    (format!(", byte {first}"), first..first + 1)
+                } else {
+                    (String::new(), 0..column.bytes)
+                };
+                let had = recorded.map(|had| format!(", the device had {}", hexadecimal(&had[part.clone()])));
+                let (from, had, got) = (inputs(program, i), had.unwrap_or_default(), hexadecimal(&got[part]));
+                return Err(format!("{}: tuple {i}, {from}: d{k}{place} is {got}{had}", program.name));
             }
         }
         start += program.count * column.bytes;
     }
     Ok(())
+}
+
+/// Holds outputs against what arithmetic says of them.
+pub(crate) fn is_true(program: &Program, got: &[u8]) -> Result<(), String> {
+    let Some(truth) = &program.truth else { return Err(format!("{}: nothing is said of it", program.name)) };
+    let size = truth.nan.map_or(1, Format::bytes);
+    let is_nan = |bytes: &[u8]| truth.nan.is_some_and(|format| format.is_nan(integer(bytes)));
+    let mut each = truth.bytes.chunks(size).zip(got.chunks(size)).enumerate();
+    match each.find(|(_, (wanted, got))| wanted != got && !(is_nan(wanted) && is_nan(got))) {
+        _ if truth.bytes.len() != got.len() => {
+            Err(format!("{}: found {} bytes, wanted {}", program.name, got.len(), truth.bytes.len()))
+        }
+        None => Ok(()),
+        Some((place, (wanted, got))) => {
+            let (found, wanted) = (hexadecimal(got), hexadecimal(wanted));
+            Err(format!("{}: byte {}: found {found}, wanted {wanted}", program.name, place * size))
+        }
+    }
 }
 
 fn same(rule: Rule, recorded: Option<&[u8]>, got: &[u8], promised: impl Fn(u32) -> Option<Promise>) -> bool {
@@ -85,7 +112,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// The inputs of a tuple, as text.
 fn inputs(program: &Program, i: usize) -> String {
-    let each = (0..program.inputs.len()).map(|k| format!("a{k} {}", hexadecimal(input(program, k, i))));
+    let each = (0..program.inputs.len()).map(|k| match input(program, k, i) {
+        long if long.len() > LONG => format!("a{k} of {} bytes", long.len()),
+        bytes => format!("a{k} {}", hexadecimal(bytes)),
+    });
     each.collect::<Vec<_>>().join(", ")
 }
 

@@ -8,8 +8,12 @@
 //! addresses of the thread's element of the first input and output, `%in` and `%out` those of all, `%i` is the tuple's index
 //! and `%t` the thread's in its block. An instruction without operands gets the outputs and then the inputs.
 
-use crate::values::{self, Draw};
+use crate::map::Map;
+use crate::values::{self, Draw, Format};
 use std::fmt::Write;
+
+/// What a program stores, by its thread: a number for each output column.
+type Says = fn(&Program, usize) -> Vec<u64>;
 
 /// A line of a table.
 #[derive(Clone, Copy)]
@@ -29,6 +33,9 @@ pub(crate) struct Form {
     shared_bytes: u32,
     /// A third parameter of the kernel, a struct by value.
     argument: &'static [u8],
+    /// Directives of the kernel.
+    limits: &'static str,
+    says: Option<Says>,
 }
 
 /// One instruction or a few, in all its variants.
@@ -44,6 +51,8 @@ pub(crate) const fn form(text: &'static str, signature: &'static str) -> Form {
         block: [0; 3],
         shared_bytes: 0,
         argument: &[],
+        limits: "",
+        says: None,
     }
 }
 
@@ -61,6 +70,11 @@ impl Form {
     /// For Hopper and newer.
     pub(crate) const fn sm_90(self) -> Self {
         Form { target: "sm_90", ..self }
+    }
+
+    /// For Hopper alone.
+    pub(crate) const fn sm_90a(self) -> Self {
+        Form { target: "sm_90a", ..self }
     }
 
     /// With these functions and variables.
@@ -83,6 +97,16 @@ impl Form {
         Form { argument, ..self }
     }
 
+    /// With directives behind the kernel's parameters.
+    pub(crate) const fn limits(self, limits: &'static str) -> Self {
+        Form { limits, ..self }
+    }
+
+    /// With what arithmetic says that it stores.
+    pub(crate) const fn says(self, says: Says) -> Self {
+        Form { says: Some(says), ..self }
+    }
+
     /// Its programs.
     pub(crate) fn programs(&self) -> Vec<Program> {
         let texts = if self.name.is_empty() { alternatives(self.text) } else { vec![self.text.into()] };
@@ -90,7 +114,15 @@ impl Form {
     }
 
     fn program(&self, text: String) -> Program {
-        let (outputs, inputs) = self.signature.split_once('=').expect("a signature has an =");
+        let name = if self.name.is_empty() { text.clone() } else { self.name.into() };
+        let name = if self.kind.is_empty() { name } else { format!("{name} // {}", self.kind) };
+        self.build(Recipe { name, signature: self.signature.into(), text, ..Recipe::default() })
+    }
+
+    /// A program that is not in a table, but for what this form says of its kernel.
+    pub(crate) fn build(&self, recipe: Recipe) -> Program {
+        let Recipe { name, signature, text, maps, input, truth } = recipe;
+        let (outputs, inputs) = signature.split_once('=').expect("a signature has an =");
         let columns =
             |list: &str| list.split_whitespace().flat_map(|word| Column::some(word, &text)).collect::<Vec<_>>();
         let (outputs, inputs) = (columns(outputs), columns(inputs));
@@ -99,11 +131,9 @@ impl Form {
             (grid, block) = threads(&outputs, &inputs);
         }
         let count = grid.iter().chain(&block).product::<u32>() as usize;
-        let body = if text.contains('%') { text.clone() } else { with_operands(&text, outputs.len(), inputs.len()) };
-        let name = if self.name.is_empty() { text } else { self.name.into() };
-        let name = if self.kind.is_empty() { name } else { format!("{name} // {}", self.kind) };
+        let body = if text.contains('%') { text } else { with_operands(&text, outputs.len(), inputs.len()) };
         let mut program = Program {
-            input: values::draw(&inputs, count, fnv(name.as_bytes())),
+            input: input.unwrap_or_else(|| values::draw(&inputs, count, fnv(name.as_bytes()))),
             name,
             body,
             text: String::new(),
@@ -115,8 +145,15 @@ impl Form {
             block,
             shared_bytes: self.shared_bytes,
             argument: self.argument,
+            maps,
+            truth,
         };
-        program.text = program.write(self.declarations);
+        let bytes: usize = program.inputs.iter().map(|column| count * column.bytes).sum();
+        assert_eq!(program.input.len(), bytes, "{}: bytes of the input", program.name);
+        program.text = program.write(self.declarations, self.limits);
+        if let Some(says) = self.says {
+            program.truth = Some(Truth { bytes: program.said(says), nan: None });
+        }
         program
     }
 }
@@ -130,6 +167,26 @@ fn threads(outputs: &[Column], inputs: &[Column]) -> ([u32; 3], [u32; 3]) {
         2.. if !moves => ([3, 1, 1], [128, 1, 1]),
         _ => ([2, 1, 1], [128, 1, 1]),
     }
+}
+
+/// What a program is made of that is not in a table.
+#[derive(Default)]
+pub(crate) struct Recipe {
+    pub(crate) name: String,
+    pub(crate) signature: String,
+    pub(crate) text: String,
+    /// Parameters `map0`, `map1` and so on of the kernel.
+    pub(crate) maps: Vec<Map>,
+    /// Not drawn.
+    pub(crate) input: Option<Vec<u8>>,
+    pub(crate) truth: Option<Truth>,
+}
+
+/// What arithmetic says of a program's outputs.
+pub(crate) struct Truth {
+    pub(crate) bytes: Vec<u8>,
+    /// Numbers of that format, of which any NaN is as good as another.
+    pub(crate) nan: Option<Format>,
 }
 
 /// A program and what it is run on.
@@ -149,8 +206,10 @@ pub(crate) struct Program {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) argument: &'static [u8],
+    pub(crate) maps: Vec<Map>,
     /// The input columns, one behind the other.
     pub(crate) input: Vec<u8>,
+    pub(crate) truth: Option<Truth>,
 }
 
 /// An input or output.
@@ -238,23 +297,42 @@ impl Program {
     pub(crate) fn hash(&self) -> u64 {
         let shape: Vec<u8> =
             self.grid.iter().chain(&self.block).chain([&self.shared_bytes]).flat_map(|n| n.to_le_bytes()).collect();
-        fnv(&[self.text.as_bytes(), &self.input, &shape, self.argument].concat())
+        let maps: String = self.maps.iter().map(|map| format!("{map:?}")).collect();
+        fnv(&[self.text.as_bytes(), &self.input, &shape, self.argument, maps.as_bytes()].concat())
     }
 
-    fn write(&self, declarations: &str) -> String {
+    /// The output columns, as a function of the thread says.
+    fn said(&self, says: Says) -> Vec<u8> {
+        let tuples: Vec<Vec<u64>> = (0..self.count).map(|i| says(self, i)).collect();
+        let columns = self.outputs.iter().enumerate();
+        columns
+            .flat_map(|(k, column)| {
+                tuples.iter().flat_map(move |tuple| tuple[k].to_le_bytes()[..column.bytes].to_vec())
+            })
+            .collect()
+    }
+
+    fn write(&self, declarations: &str, limits: &str) -> String {
         let mut text = String::new();
-        self.write_into(declarations, &mut text).expect("a string takes any text");
+        self.write_into(declarations, limits, &mut text).expect("a string takes any text");
         text
     }
 
-    fn write_into(&self, declarations: &str, text: &mut String) -> std::fmt::Result {
+    fn write_into(&self, declarations: &str, limits: &str, text: &mut String) -> std::fmt::Result {
         writeln!(text, ".version 8.0\n.target {}\n.address_size 64", self.target)?;
         writeln!(text, "{declarations}")?;
         write!(text, ".visible .entry program(.param .u64 in, .param .u64 out")?;
         if !self.argument.is_empty() {
             write!(text, ", .param .align 16 .b8 argument[{}]", self.argument.len())?;
         }
-        writeln!(text, ")\n{{")?;
+        for number in 0..self.maps.len() {
+            write!(text, ", .param .align 64 .b8 map{number}[128]")?;
+        }
+        writeln!(text, ")")?;
+        if !limits.is_empty() {
+            writeln!(text, "{limits}")?;
+        }
+        writeln!(text, "{{")?;
         writeln!(
             text,
             "    .reg .b64 %in, %out;\n    .reg .b32 %i, %t, %x;\n    .reg .b16 %bit;\n    .reg .pred %set;"
@@ -307,6 +385,6 @@ impl Program {
 }
 
 /// FNV-1a: tells texts apart, and is the same everywhere.
-fn fnv(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,5 @@
-//! The table: every form that the simulated GPU executes.
+//! The table: every form that the simulated GPU executes. What Hopper does in the background is written by functions, from
+//! tables of their own.
 
 mod atomic;
 mod barrier;
@@ -6,11 +7,15 @@ mod control;
 mod convert;
 mod copies;
 mod float;
+mod hopper;
 mod integer;
 mod matrix;
 mod memory;
 mod moves;
+mod operand;
 mod predicate;
+mod product;
+mod tensor;
 mod warp;
 
 use crate::form::{Form, Program};
@@ -19,17 +24,22 @@ use crate::form::{Form, Program};
 pub(crate) struct Family {
     pub(crate) name: &'static str,
     forms: &'static [Form],
+    others: fn() -> Vec<Program>,
 }
 
 impl Family {
     /// Their programs.
     pub(crate) fn programs(&self) -> Vec<Program> {
-        self.forms.iter().flat_map(Form::programs).collect()
+        self.forms.iter().flat_map(Form::programs).chain((self.others)()).collect()
     }
 }
 
 const fn family(name: &'static str, forms: &'static [Form]) -> Family {
-    Family { name, forms }
+    Family { name, forms, others: Vec::new }
+}
+
+const fn written(name: &'static str, others: fn() -> Vec<Program>) -> Family {
+    Family { name, forms: &[], others }
 }
 
 pub(crate) const FAMILIES: &[Family] = &[
@@ -56,4 +66,9 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("asynchronous_copies", copies::FORMS),
     family("matrix_moves", matrix::MOVES),
     family("matrix_products", matrix::PRODUCTS),
+    family("barriers_in_memory", hopper::BARRIERS),
+    family("elections_and_registers", hopper::REGISTERS),
+    written("tensor_copies", tensor::copies),
+    written("warpgroup_products", product::products),
+    written("tensor_copies_into_products", product::fed),
 ];

@@ -44,6 +44,11 @@ impl Recording {
         Ok(Recording { outputs, programs })
     }
 
+    /// Whether there is something of a program of that name.
+    pub(crate) fn has(&self, program: &Program) -> bool {
+        self.programs.contains_key(&program.name)
+    }
+
     /// What the device gave for a program.
     pub(crate) fn of(&self, program: &Program) -> Result<&[u8], String> {
         match self.programs.get(&program.name) {
@@ -58,7 +63,7 @@ impl Recording {
 /// left out and named.
 pub(crate) fn record(
     device: &Result<Device, String>,
-    programs: &[Program],
+    programs: &[&Program],
     folder: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let device = device.as_ref().map_err(String::as_str)?;

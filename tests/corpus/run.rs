@@ -4,7 +4,7 @@ use crate::form::Program;
 use device::{Arg, Device, DeviceError, Image, LaunchShape, Stream};
 
 /// What outputs are full of before a program runs, so that what it leaves shows.
-const UNWRITTEN: u8 = 0xa5;
+pub(crate) const UNWRITTEN: u8 = 0xa5;
 
 /// A device and a stream of it.
 pub(crate) struct Runner<'a> {
@@ -33,8 +33,15 @@ impl<'a> Runner<'a> {
         if !program.argument.is_empty() {
             arguments.push(Arg::Bytes(program.argument));
         }
-        // SAFETY: the kernel has these parameters, reads one element a thread of each input column and writes one of each
-        // output column; both buffers have as many as there are threads, and reading the second back waits.
+        let maps = program.maps.iter().map(|map| {
+            let buffer = if map.of_output { &output } else { &input };
+            self.device.tensor_map(&map.tiling(buffer.address()))
+        });
+        let maps = maps.collect::<Result<Vec<_>, _>>()?;
+        arguments.extend(maps.iter().map(Arg::TensorMap));
+        // SAFETY: the kernel has these parameters, reads elements of the input columns and writes those of the output
+        // columns, one a thread, or the elements of tensors that lie in them; both buffers have as many as there are
+        // threads, and reading the second back waits.
         unsafe { kernel.launch(&self.stream, shape, &arguments)? };
         output.to_vec()
     }

@@ -75,6 +75,10 @@ impl Format {
         1 + self.exponent + self.fraction
     }
 
+    pub(crate) fn bytes(self) -> usize {
+        self.bits() as usize / 8
+    }
+
     fn sign(self) -> u64 {
         1 << (self.bits() - 1)
     }
@@ -132,6 +136,11 @@ impl Format {
         let exponent = (bits >> 52 & 0x7ff) as i64 - bias(F64) + bias(self);
         let fraction = (bits & ((1 << 52) - 1)) >> (52 - self.fraction);
         bits >> 63 << (self.bits() - 1) | (exponent as u64) << self.fraction | fraction
+    }
+
+    /// A number that the format has, as it lies in memory.
+    pub(crate) fn bytes_of(self, value: f64) -> Vec<u8> {
+        self.exactly(value).to_le_bytes()[..self.bytes()].to_vec()
     }
 
     /// Values at which something changes, those first that matter most.

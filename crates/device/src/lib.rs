@@ -15,7 +15,7 @@
 //!   the CPU, one launch after another, and a launch that does what no kernel may do (a race, a wait for nobody, an address
 //!   out of range) is an [error](DeviceError::Simulated) with the line in the kernel's source. A [`Simulator`] draws the
 //!   order in which warps run, and counts what they do. It is right, not fast: it has no clock, no registers or caches to run
-//!   out of, no clusters and no tensor maps, and reads no machine code.
+//!   out of, no clusters of several blocks, and reads no machine code.
 //!
 //! It does not choose tiles or grids, plan a workspace, or pool memory: each rung does what its algorithm needs.
 //!

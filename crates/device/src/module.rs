@@ -85,7 +85,7 @@ impl Kernel {
     /// # Errors
     /// The shape goes beyond what the kernel or the device can, and the error says where; the stream is of another device; the
     /// driver fails. What the kernel itself does wrong shows at a later call; on a simulated device it shows here. That has
-    /// neither clusters nor tensor maps.
+    /// no clusters of several blocks.
     ///
     /// # Safety
     /// The arguments fit the kernel's signature in number, order and size. Until the stream has done it, every address in them
