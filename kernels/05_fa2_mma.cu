@@ -79,7 +79,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
         add_weighted_values(state, s, v(stage), scale);
     }
     // ANCHOR_END: stream
-    finish(problem, splits, at, state, q);
+    finish(problem, at, state, q, splits);
 }
 
 #define KERNEL(NAME, BLOCK, OPTIONS, BLOCKS)                                                                             \

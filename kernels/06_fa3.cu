@@ -44,38 +44,48 @@ struct Shared {
 };
 
 // ANCHOR: producer
+/// Starts to copy a tile, rows from `row` on of a head, and announces its bytes.
+template <class Tile>
+__device__ void start_to_load(
+    Tile tile, unsigned barrier, const TensorMap& map, const Tensor& tensor, int row, int head, int batch) {
+    mbarrier_arrive_expect_tx(barrier, tile.BYTES);
+    // Along an axis of stride 0 the map has one place.
+    tile.start_to_load(map, barrier, row, tensor.head ? head : 0, tensor.batch ? batch : 0);
+}
+
 /// Lines 4 to 10 of Algorithm 1: the warp that copies.
 __device__ void produce(const Problem& problem, const Maps& maps, const Shared& shared, Tiles tiles) {
     const Place<B>& at = shared.at;
     const bool leads = threadIdx.x % LANES == 0;  // it starts all copies
     const Sequence sequence = problem.sequence(at.sequence);
-    const int kv_head = at.first_head / problem.group, keys = at.head.k.len;
-    const auto start_to_load = [&](Tiles::Keys tile, const TensorMap& map, unsigned barrier, int j0) {
-        mbarrier_arrive_expect_tx(barrier, tile.BYTES);
-        tile.start_to_load(map, barrier, sequence.k_start + j0, kv_head, sequence.batch);
+    const int head = at.first_head, kv_head = head / problem.group, batch = sequence.batch;
+    const auto start_to_load_k = [&](int stage, int j0) {
+        start_to_load(tiles.k(stage), shared.k.full(stage), maps.k, problem.k, sequence.k_start + j0, kv_head, batch);
+    };
+    const auto start_to_load_v = [&](int stage, unsigned barrier, int j0) {
+        start_to_load(tiles.v(stage), barrier, maps.v, problem.v, sequence.k_start + j0, kv_head, batch);
     };
 
     // Lines 4 and 5: load Q_i.
-    if (leads) {
-        const unsigned barrier = shared_address(&shared.q_full);
-        mbarrier_arrive_expect_tx(barrier, tiles.q().BYTES);
-        tiles.q().start_to_load(maps.q, barrier, sequence.q_start + at.row, at.first_head, sequence.batch);
-    }
+    const unsigned q_full = shared_address(&shared.q_full), landed = shared_address(&shared.landed);
+    if (leads) start_to_load(tiles.q(), q_full, maps.q, problem.q, sequence.q_start + at.row, head, batch);
     Turn<STAGES> turn;
+    unsigned landings = 0;
     for (int j0 = at.begin; j0 < at.end; j0 += B::KEYS, turn.next()) {  // line 6
         const int stage = turn.stage;
         mbarrier_wait(shared.k.empty(stage), turn.parity ^ 1);  // line 7: the stage has been read, or was never filled
-        if (leads) start_to_load(tiles.k(stage), maps.k, shared.k.full(stage), j0);  // lines 8 and 9
+        if (leads) start_to_load_k(stage, j0);                  // lines 8 and 9
         mbarrier_wait(shared.v.empty(stage), turn.parity ^ 1);
-        if (j0 + B::KEYS <= keys) {
-            if (leads) start_to_load(tiles.v(stage), maps.v, shared.v.full(stage), j0);
+        if (j0 >= at.any.start && j0 + B::KEYS <= at.any.end) {
+            if (leads) start_to_load_v(stage, shared.v.full(stage), j0);
             continue;
         }
-        // Behind the last key lies what is no value, and it may be NaN, which no weight makes 0: zeros take its place.
-        const unsigned landed = shared_address(&shared.landed);
-        if (leads) start_to_load(tiles.v(stage), maps.v, landed, j0);
-        mbarrier_wait(landed, 0);
-        for (int r = keys - j0; r < B::KEYS; ++r) {
+        // What no row sees, before a window or behind the last key, may be NaN, which no weight makes 0: zeros take its place.
+        if (leads) start_to_load_v(stage, landed, j0);
+        mbarrier_wait(landed, landings++ % 2);
+#pragma unroll 1
+        for (int r = 0; r < B::KEYS; ++r) {
+            if (j0 + r >= at.any.start && j0 + r < at.any.end) continue;
             for (int c = threadIdx.x % LANES; c < D / CHUNK; c += LANES) store_shared(tiles.v(stage).chunk(r, c), uint4{});
         }
         fence_proxy_async();  // wgmma sees the zeros of this lane
@@ -98,8 +108,8 @@ __device__ void multiply_q_kt(Scores<B>& s, Panels<D, B::ROWS> q, int row, Tiles
 }
 
 /// Line 21, but for the factor of O: O += P~ V_j.
-__device__ void add_p_v(Accumulators<1, D / 8>& o, const unsigned (&p)[B::KEYS / 16][4], Tiles::Keys v) {
-    wgmma_hold(o.x[0]);
+__device__ void add_p_v(Accumulators<1, D / 8>& o, unsigned (&p)[B::KEYS / 16][4], Tiles::Keys v) {
+    wgmma_hold(o.x[0]), wgmma_hold(p);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < B::KEYS; j += 16) wgmma<T>(o.x[0], p[j / 16], v.along_columns(j));
@@ -141,7 +151,7 @@ __device__ void consume(const Problem& problem, const Shared& shared, Tiles tile
         if (leads) mbarrier_arrive(shared.v.empty(stage));  // line 22, of V_j
     }
     // Lines 24 and 25. No other warp reads this warp's rows of Q: rows of O take their place.
-    finish(problem, Splits{}, at, state, tiles.q());
+    finish(problem, at, state, tiles.q());
 }
 // ANCHOR_END: consumer
 

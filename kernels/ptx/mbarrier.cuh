@@ -28,9 +28,11 @@ __device__ inline void mbarrier_arrive_expect_tx(unsigned barrier, unsigned byte
 /// before phase 0, of parity 1, counts as over.
 __device__ inline bool mbarrier_try_wait(unsigned barrier, unsigned parity) {
     unsigned over;
-    asm volatile("{ .reg .pred over;\n"
+    asm volatile("{\n"
+                 ".reg .pred over;\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, over; }"
+                 "selp.u32 %0, 1, 0, over;\n"
+                 "}"
         : "=r"(over)
         : "r"(barrier), "r"(parity)
         : "memory");

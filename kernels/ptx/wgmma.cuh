@@ -30,6 +30,14 @@ template <int TILES> __device__ inline void wgmma_hold(float (&c)[TILES][4]) {
     }
 }
 
+/// The same for an A in registers, of `TILES` products: it is written before the fence.
+template <int TILES> __device__ inline void wgmma_hold(unsigned (&a)[TILES][4]) {
+#pragma unroll
+    for (int n = 0; n < TILES; ++n) {
+        asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
+    }
+}
+
 /// C += A B, or C = A B if not `add`, with A of 64 x 16 numbers, B of 16 x N and C of 64 x N in f32, N = 64, 128 or 256. Warp w of
 /// the warpgroup has rows 16 w to 16 w + 15 of C, 8 columns of them in each c[n], as after `mma_m16n8k16`. A and B lie in shared
 /// memory: the 16 numbers of a row of A, and of a column of B, side by side.
@@ -55,9 +63,12 @@ template <class T, int TILES> __device__ void wgmma(float (&c)[TILES][4], const 
 // R0 and up are the numbers of the operands behind those of C.
 #define WGMMA(N, T, TYPE, R0, R1, R2, R3, R4)                                                                            \
     template <> __device__ inline void wgmma<T>(float (&c)[N / 8][4], Descriptor a, Descriptor b, bool add) {            \
-        asm volatile("{ .reg .pred add; setp.ne.b32 add, %" #R2 ", 0;\n"                                                 \
+        asm volatile("{\n"                                                                                               \
+                     ".reg .pred add;\n"                                                                                 \
+                     "setp.ne.b32 add, %" #R2 ", 0;\n"                                                                   \
                      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TEXT_##N "}, "                 \
-                     "%" #R0 ", %" #R1 ", add, 1, 1, 0, 0; }"                                                            \
+                     "%" #R0 ", %" #R1 ", add, 1, 1, 0, 0;\n"                                                            \
+                     "}"                                                                                                 \
             : C_##N                                                                                                      \
             : "l"(a), "l"(b), "r"((int)add));                                                                            \
     }                                                                                                                    \
@@ -74,3 +85,12 @@ WGMMA(128, bf16, "bf16", 64, 65, 66, 67, 68)
 WGMMA(256, f16, "f16", 128, 129, 130, 131, 132)
 WGMMA(256, bf16, "bf16", 128, 129, 130, 131, 132)
 #undef WGMMA
+#undef C_256
+#undef C_128
+#undef C_64
+#undef C_32
+#undef C_8
+#undef TEXT_256
+#undef TEXT_128
+#undef TEXT_64
+#undef TEN

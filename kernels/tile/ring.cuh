@@ -4,8 +4,8 @@
 #include "ptx/shared.cuh"
 
 // ANCHOR: ring
-/// The barriers of a ring. Phase n of `full` is over when a stage is filled for the n-th time, phase n of `empty` when it has been
-/// read that often.
+/// The barriers of a ring. Phase n of `full` is over when the stage has been filled n + 1 times, phase n of `empty` when it has been
+/// read as often.
 template <int STAGES> struct Ring {
     unsigned long long full_[STAGES], empty_[STAGES];
 

@@ -212,10 +212,10 @@ __device__ void put_row(
     }
 }
 
-/// Lines 12 to 15, for the rows of a warp.
+/// Lines 12 to 15, for the rows of a warp. `splits` are asked for where rows of several heads are packed.
 template <class B, class Matrix>
 __device__ void finish(
-    const Problem& problem, const Splits& splits, const Place<B>& at, State<B>& state, Matrix gathered) {
+    const Problem& problem, const Place<B>& at, State<B>& state, Matrix gathered, const Splits& splits = {}) {
     const int lane = threadIdx.x % LANES;
     unsigned again = 0;  // rows of the warp that are to be computed with care
     __syncwarp();        // no lane reads rows of Q any more: rows of O take their place

@@ -4,6 +4,7 @@ use crate::data;
 use crate::problems::{Cases, Forms, all_forms, for_devices};
 use attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, Output, Problem, Tensor, TensorView};
 use device::Device;
+use half::{bf16, f16};
 use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use ndarray::Axis;
@@ -11,8 +12,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeSet;
 use std::thread;
-use testkit::forward_on_canaries;
 use testkit::problems::{AlibiKind, BatchKind, Spec};
+use testkit::{Values, forward_on_canaries};
 
 /// Every number of an output as it is stored, canaries too.
 pub(crate) fn bits(output: &Output) -> (Vec<u64>, Vec<u32>) {
@@ -100,6 +101,49 @@ pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<()
     let last = |entry: &'static DeviceRung| Ok((entry, entry.forms(device)?.pop().ok_or("a rung without a form")?));
     let forms = rungs_of(device).map(last).collect::<Result<Forms, Failed>>()?;
     draw(Cases { on_gpu: 100, simulated: 4 }, forms, alone, device)
+}
+
+/// What no row sees, behind the last key of a padded or packed sequence or before all windows, may be anything: it changes no
+/// bit.
+pub(crate) fn what_no_row_sees_changes_no_bit(device: &Device) -> Result<(), Failed> {
+    const BEFORE: usize = 200;
+    for (entry, attention) in all_forms(device)? {
+        let dtype = entry.takes.dtypes[entry.takes.dtypes.len() - 1];
+        for d in [64, 128] {
+            let padded = Spec { lengths: vec![(70, 140), (20, 300)], dtype, ..Spec::plain(70, 300, d) };
+            let dense = Spec { mask: Mask::window(20, 5), dtype, ..Spec::plain(70, 300, d) };
+            let specs = [
+                Spec { batch: BatchKind::KeyLens, ..padded.clone() },
+                Spec { batch: BatchKind::Packed, ..padded },
+                dense,
+            ];
+            for spec in specs.into_iter().filter(|spec| entry.takes.options || spec.mask == Mask::Full) {
+                let run = |poison: f64| {
+                    let mut owned = Spec { poison, ..spec.clone() }.build();
+                    if spec.batch == BatchKind::Dense {
+                        let Values::Own(v) = &mut owned.v else { unreachable!("it was not asked for") };
+                        [&mut owned.k, v].into_iter().for_each(|tensor| fill_rows(tensor, BEFORE, poison));
+                    }
+                    forward_on_canaries(&attention, &owned.problem()).map(|output| bits(&output))
+                };
+                if run(f64::NAN)? != run(0.0)? {
+                    return Err(format!("{}: other bits by NaN that no row sees, {spec:?}", entry.name).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Overwrites the first rows of each head.
+fn fill_rows(tensor: &mut Tensor, rows: usize, x: f64) {
+    let rows = ndarray::Slice::from(..rows);
+    match tensor {
+        Tensor::F16(numbers) => numbers.slice_axis_mut(Axis(2), rows).fill(f16::from_f64(x)),
+        Tensor::Bf16(numbers) => numbers.slice_axis_mut(Axis(2), rows).fill(bf16::from_f64(x)),
+        Tensor::F32(numbers) => numbers.slice_axis_mut(Axis(2), rows).fill(x as f32),
+        _ => unreachable!("no rung on a device takes others"),
+    }
 }
 
 /// What holds the rows of a sequence: a part of a dense tensor, all of a packed one.

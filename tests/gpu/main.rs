@@ -34,6 +34,7 @@ const TESTS: &[(&str, Test)] = &[
     ("splits_change_nothing_but_rounding", splits::splits_change_nothing_but_rounding),
     ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
     ("a_sequence_of_a_batch_alone_gives_the_same_bits", laws::a_sequence_alone_gives_the_same_bits),
+    ("what_no_row_sees_changes_no_bit", laws::what_no_row_sees_changes_no_bit),
     ("what_is_refused_stands_in_the_table", laws::what_is_refused_stands_in_the_table),
     ("threads_share_a_rung", laws::threads_share_a_rung),
     ("a_captured_graph_gives_the_same_bits", resident::a_captured_graph_gives_the_same_bits),

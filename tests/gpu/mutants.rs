@@ -235,13 +235,13 @@ const OWN: &[(&str, &[Fault])] = &[
     (
         "fa3",
         &[
-            ("rows of Q of another warpgroup", FA3, "tiles.q(), group * 64,", "tiles.q(), group / 2 * 64,"),
+            ("rows of Q of another warpgroup", FA3, "tiles.q(), group * 64,", "tiles.q(), (group ^ 1) * 64,"),
             ("channels of K one step away", FA3, "k.along_rows(0, c), c > 0", "k.along_rows(0, c ^ 16), c > 0"),
             ("weights of other keys", FA3, "2 * n, scale, p[n]);", "2 * n, scale, p[n ^ 1]);"),
-            ("a kv head for each head", FA3, "at.first_head / problem.group,", "at.first_head,"),
-            ("keys of the first sequence", FA3, "sequence.k_start + j0, kv_head", "j0, kv_head"),
-            ("rows of the first sequence", FA3, "sequence.q_start + at.row, at.first_head", "at.row, at.first_head"),
-            ("the first of the batch", FA3, "at.first_head, sequence.batch);", "at.first_head, 0);"),
+            ("a kv head for each head", FA3, "kv_head = head / problem.group,", "kv_head = head,"),
+            ("keys of the first sequence", FA3, "problem.k, sequence.k_start + j0", "problem.k, j0"),
+            ("rows of the first sequence", FA3, "sequence.q_start + at.row, head", "at.row, head"),
+            ("the first of the batch", FA3, "tensor.batch ? batch : 0", "0"),
             (
                 "values of a row twice",
                 PANELS,
@@ -249,6 +249,8 @@ const OWN: &[(&str, &[Fault])] = &[
                 "descriptor(data + r / 32 * 32 * ROW_BYTES, P",
             ),
             ("eight rows too close", PANELS, "EIGHT_ROWS = 8 * ROW_BYTES", "EIGHT_ROWS = 4 * ROW_BYTES"),
+            ("panels of V sixteen bytes apart", PANELS, "PANEL_BYTES, EIGHT_ROWS); }", "16, EIGHT_ROWS); }"),
+            ("the first panel of K twice", PANELS, "data + c / COLUMNS * PANEL_BYTES + r", "data + r"),
             ("no swizzle", PANELS, "| (Descriptor)1 << 62;", "| (Descriptor)0 << 62;"),
         ],
     ),
@@ -283,7 +285,8 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
     }
     let changed = text.replace(right, wrong);
     let with_fault = |name: &str| if name == file { Some(&*changed) } else { device::file(name) };
-    let variant = variants().find(|variant| runs(rung, variant) && COMPILED.contains(&variant.name));
+    let (name, _) = compiled(rung);
+    let variant = variants().find(|variant| runs(rung, variant) && variant.name == name);
     let variant = variant.ok_or("no such variant")?;
     let source =
         Source::new(variant.file, with_fault(variant.file).ok_or("no such file")?, variant.defines, with_fault);
@@ -316,16 +319,25 @@ fn shows(device: &Device, rung: &DeviceRung, attention: &CudaRung) -> Result<boo
     Ok(drawn(WITHIN / 10)? || fixed()? || drawn(WITHIN)?)
 }
 
-/// The variants that are compiled with a fault: of each rung one, in F32, or else in BF16, which reaches as far.
-const COMPILED: [&str; 3] = ["f32", "f32.d64", "bf16.d64"];
+/// The variant that is compiled with a fault, in F32, or else in BF16, which reaches as far; and its channels.
+fn compiled(rung: &DeviceRung) -> (&'static str, usize) {
+    match rung.name {
+        "cuda-naive" | "cuda-fa1" => ("f32", 64),
+        "cuda-fa2-simt" => ("f32.d64", 64),
+        // Of two panels.
+        "fa3" => ("bf16.d128", 128),
+        _ => ("bf16.d64", 64),
+    }
+}
 
-/// Problems that these variants take.
+/// Problems that this variant takes.
 fn of_one_variant(device: &Device, rung: &DeviceRung) -> impl Strategy<Value = Spec> + use<> {
     let dtype = if rung.takes.dtypes.contains(&DType::F32) { DType::F32 } else { DType::Bf16 };
-    // There is one for 32 channels and fewer.
-    let channels = |d: usize, d_v: usize| (d.min(64), if d.max(d_v) > 32 { d_v.min(64) } else { d_v + 32 });
+    let (_, most) = compiled(rung);
+    // There is one for half as many channels and fewer.
+    let at_least = move |d: usize, d_v: usize| if d.max(d_v) > most / 2 { d_v } else { d_v + most / 2 };
     for_devices(device, rung.takes).prop_map(move |spec| {
-        let (d, d_v) = channels(spec.d, spec.d_v);
-        Spec { dtype, d, d_v, ..spec }
+        let (d, d_v) = (spec.d.min(most), spec.d_v.min(most));
+        Spec { dtype, d, d_v: at_least(d, d_v), ..spec }
     })
 }

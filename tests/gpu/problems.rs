@@ -56,9 +56,9 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(CASES.on(device));
     for (entry, attention) in all_forms(device)? {
-        let step_below = entry.below.and_then(device_rung).map(|below| Ok((below, below.build(device)?)));
-        let step_below = step_below.transpose().map_err(|error: DeviceError| error.to_string())?;
-        let below = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
+        let below = entry.below.and_then(device_rung).map(|below| Ok((below, below.build(device)?)));
+        let below = below.transpose().map_err(|error: DeviceError| error.to_string())?;
+        let on_cpu = rung(entry.on_cpu).expect("a rung of the registry").build(Settings::default());
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
             .run(&for_devices(device, entry.takes), |spec| {
@@ -67,8 +67,8 @@ pub(crate) fn drawn_problems_agree(device: &Device) -> Result<(), Failed> {
                 let (found, weights) = (forward_on_canaries(&attention, &problem)?, attention.weights(&problem));
                 let verdict = judge(&problem, &truth, &found, weights);
                 prop_assert!(verdict.passes(), "against the oracle: {verdict}");
-                let step_below = step_below.as_ref().filter(|(step, _)| step.takes.problem(&problem));
-                let others = [Some(below.as_ref()), step_below.map(|(_, below)| below as &dyn Attention)];
+                let below = below.as_ref().filter(|(below, _)| below.takes.problem(&problem));
+                let others = [Some(on_cpu.as_ref()), below.map(|(_, built)| built as &dyn Attention)];
                 for other in others.into_iter().flatten() {
                     let (result, weights_below) = (forward_on_canaries(other, &problem)?, other.weights(&problem));
                     let verdict = judge_against(&problem, &truth, (&found, weights), (&result, weights_below));

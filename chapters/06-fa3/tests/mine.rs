@@ -1,5 +1,5 @@
 //! The checks of chapter 6 on your kernel: `cargo test -p chapter-06-fa3 --features mine --test mine`, or in friendlier
-//! words `cargo run --release -- check 5`.
+//! words `cargo run --release -- check 6`.
 
 mod checks;
 mod harness;

@@ -69,11 +69,12 @@ impl MapOf {
         self.lengths.contains(&0)
     }
 
-    /// Refuses a tensor that the copy engine cannot read.
+    /// Refuses a tensor that the copy engine cannot read. One that is broadcast along heads or the batch, with a stride of 0, it
+    /// can: the map has one place there, and kernels ask for the first.
     ///
     /// # Errors
-    /// It begins at no multiple of 16 bytes, has channels that lie apart, or a stride that is no multiple of 16 bytes above 0
-    /// and below 2^40.
+    /// It begins at no multiple of 16 bytes, has channels that lie apart, or another stride that is no multiple of 16 bytes above
+    /// 0 and below 2^40.
     pub(crate) fn check(&self, tensor: &DeviceTensor) -> Result<(), DeviceError> {
         let refuse = |what: &str, found: String, wanted: &str| {
             Err(DeviceError::Value { name: format!("{}: {what}", self.name), found, wanted: wanted.into() })
@@ -84,7 +85,9 @@ impl MapOf {
         if !tensor.address.is_multiple_of(UNIT as u64) {
             return refuse("address", format!("{:#x}", tensor.address), "a multiple of 16, for the copy engine (TMA)");
         }
-        for ((axis, &length), stride) in ["batch", "heads", "rows"].iter().zip(&self.lengths).zip(tensor.strides) {
+        for ((axis, length), stride) in
+            ["batch", "heads", "rows"].iter().zip(self.lengths_of(tensor)).zip(tensor.strides)
+        {
             let bytes = stride.saturating_mul(2);
             if length > 1 && !((1..MOST).contains(&bytes) && bytes % UNIT == 0) {
                 let wanted = "a multiple of 16 bytes above 0 and below 2^40, for the copy engine (TMA)";
@@ -98,10 +101,18 @@ impl MapOf {
         }
     }
 
+    /// The lengths of the tensor as the map has it.
+    fn lengths_of(&self, tensor: &DeviceTensor) -> [usize; 4] {
+        let [batch, heads, rows, channels] = self.lengths;
+        let places = |length, stride| if stride == 0 { 1 } else { length };
+        [places(batch, tensor.strides[0]), places(heads, tensor.strides[1]), rows, channels]
+    }
+
     fn encode(&self, device: &Device, tensor: &DeviceTensor) -> Result<TensorMap, DeviceError> {
-        let [batch, heads, rows, channels] = self.lengths.map(|length| length as u64);
+        let lengths = self.lengths_of(tensor);
+        let [batch, heads, rows, channels] = lengths.map(|length| length as u64);
         // Nobody goes along an axis of one place: any stride will do.
-        let stride = |axis: usize| if self.lengths[axis] > 1 { 2 * tensor.strides[axis] } else { UNIT } as u64;
+        let stride = |axis: usize| if lengths[axis] > 1 { 2 * tensor.strides[axis] } else { UNIT } as u64;
         device.tensor_map(&Tiling {
             element: self.element,
             address: tensor.address,
@@ -139,8 +150,9 @@ mod tests {
         let refused = |tensor| map.check(&tensor).unwrap_err().to_string();
         let wanted = "wanted a multiple of 16 bytes above 0 and below 2^40, for the copy engine (TMA)";
         for (place, stride, found) in [
-            (0, 0, "batch: found 0 bytes"),
+            (0, 3, "batch: found 6 bytes"),
             (1, -200, "heads: found -400 bytes"),
+            (2, 0, "rows: found 0 bytes"),
             (2, 41, "rows: found 82 bytes"),
             (2, 1 << 39, "rows: found 1099511627776 bytes"),
         ] {
@@ -151,6 +163,7 @@ mod tests {
                 MapOf { lengths: std::array::from_fn(|axis| if axis == place { 1 } else { map.lengths[axis] }), ..map };
             assert_eq!(one.check(&bad), Ok(()));
         }
+        assert_eq!(map.check(&DeviceTensor { strides: [0, 0, 40, 1], ..good }), Ok(()));
         let apart = DeviceTensor { strides: [600, 200, 40, 2], ..good };
         assert_eq!(refused(apart), "k: stride of its channels: found 2, wanted 1");
         let moved = DeviceTensor { address: (1 << 20) + 2, ..good };

@@ -86,8 +86,8 @@ impl CudaRung {
     /// Puts a planned call into a stream of the device. It can be captured once it has run before.
     ///
     /// # Errors
-    /// A kernel does not compile; it is first needed in a capture; the channels of a row do not lie one behind the other, and
-    /// the rung wants that; the driver fails.
+    /// A kernel does not compile; it is first needed in a capture; the tensors [do not lie](Plan::check) as the kernels want; the
+    /// driver fails.
     ///
     /// # Safety
     /// The tensors are those of the shape that was planned, with the options that were planned, and lie in live memory of this
@@ -101,9 +101,10 @@ impl CudaRung {
             let kernel = self.kernel(launch.variant, launch.kernel, stream)?;
             let extra = launch.extra.at(tensors.workspace);
             let mut shape = launch.shape;
-            // A step may have fewer threads than the kernel as it is, and its launch bounds say how many.
-            if self.step.is_some() {
-                shape.block = [kernel.resources().max_threads.min(shape.block[0]), 1, 1];
+            // A step may have fewer threads than the kernel as it is: as many as its launch bounds say.
+            let most = kernel.resources().max_threads;
+            if self.step.is_some() && shape.block.iter().product::<u32>() > most {
+                shape.block = [most, 1, 1];
             }
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {

@@ -9,8 +9,8 @@ use device::{Buffer, Device, DeviceError};
 use half::{bf16, f16};
 use ndarray::{ArrayD, ArrayView1, ArrayViewD, Axis};
 
-/// A tensor `[batch, heads, length, channels]` in device memory. Strides are in elements and may be anything; a packed tensor
-/// has a batch stride of 0, as has every axis along which it is broadcast.
+/// A tensor `[batch, heads, length, channels]` in device memory. Strides are in elements and may be anything that the rung's
+/// kernels [take](Plan::check); a packed tensor has a batch stride of 0, as has every axis along which it is broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceTensor {
     /// The address of its first element.

@@ -10,9 +10,10 @@
 //! heads. NaN, infinities, hidden keys and scores beyond 2^12 come out as on `cuda-fa2`, whose care for such rows is this
 //! kernel's too. Results have the same bits in any batch.
 //!
-//! The copy engine asks for addresses and strides of q, k and v that are multiples of 16 bytes: a launch on other tensors is
-//! refused with the tensor and the axis; [`attention::Attention::forward_into`] copies them into such a layout. Devices other
-//! than those of compute capability 9.0 have none of this, and a plan for one is refused.
+//! The copy engine asks for addresses of q, k and v that are multiples of 16 bytes, and for strides that are such multiples, above
+//! 0 and below 2^40, or 0 along heads and batch: a launch on other tensors is refused with the tensor and the axis;
+//! [`attention::Attention::forward_into`] copies them into such a layout. `wgmma` is of compute capability 9.0 alone, and a plan
+//! for another device is refused.
 
 mod plan;
 

@@ -92,7 +92,7 @@ fn plan(call: &Call) -> Result<Plan, AttentionError> {
     if target.compute_capability != (9, 0) {
         return refuse("devices that are not of compute capability 9.0 (Hopper)".into());
     }
-    let mut blocks = BLOCKS.into_iter().zip(VARIANTS.chunks(BLOCKS.len()).nth(dtype).unwrap_or_default());
+    let mut blocks = BLOCKS.into_iter().zip(&VARIANTS[dtype * BLOCKS.len()..]);
     let Some((block, variant)) = blocks.find(|(block, _)| shape.d.max(shape.d_v) <= block.head_dim) else {
         return refuse("more than 256 channels".into());
     };

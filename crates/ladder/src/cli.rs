@@ -184,7 +184,7 @@ pub(crate) struct SimArgs {
     /// Run in so many orders, that of the seed and those of the numbers after it
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = count)]
     pub(crate) schedules: usize,
-    /// Run the kernel as it was after this step of its making, 1 to 7 of cuda-fa2 and 1 to 3 of fa3, which NVRTC compiles
+    /// Run the kernel of cuda-fa2 or fa3 as it was after this step of its making, from 1 up, which NVRTC compiles
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) step: Option<usize>,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use crate::{format, page};
 use anyhow::{Context, Result, bail};
 use comfy_table::Cell;
 use ladder::bench::{Ceiling, Results, Row, Shape};
-use ladder::registry::{DEVICE_RUNGS, RUNGS};
+use ladder::registry::{RUNGS, device_rung};
 use std::collections::HashMap;
 use std::fs;
 
@@ -160,9 +160,8 @@ impl<'a> Comparison<'a> {
 
     /// The rung below on the same shape.
     fn below(&self, row: &Row) -> Option<&Row> {
-        let on_cpu = RUNGS.windows(2).map(|pair| [pair[0].name, pair[1].name]);
-        let on_device = DEVICE_RUNGS.windows(2).map(|pair| [pair[0].name, pair[1].name]);
-        let [below, _] = on_cpu.chain(on_device).find(|[_, name]| *name == row.who)?;
+        let on_cpu = RUNGS.windows(2).find(|pair| pair[1].name == row.who).map(|pair| pair[0].name);
+        let below = on_cpu.or_else(|| device_rung(&row.who)?.below)?;
         let mut rows = self.entries.iter().filter_map(|entry| entry[0]);
         rows.find(|other| other.who == below && other.shape() == row.shape())
     }

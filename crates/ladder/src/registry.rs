@@ -331,7 +331,7 @@ impl DeviceRung {
     /// # Errors
     /// The device fails.
     pub fn forms(&self, device: &Device) -> Result<Vec<CudaRung>, DeviceError> {
-        if self.name != "cuda-fa2" {
+        if !std::ptr::eq(self.algorithm, &cuda_fa2::FA2) {
             return Ok(vec![self.build(device)?]);
         }
         let target = Target::from(device.attributes());

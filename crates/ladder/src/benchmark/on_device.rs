@@ -16,7 +16,7 @@ use std::time::SystemTime;
 pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
     let cases = asked_cases(args)?;
     for case in &cases {
-        check_fit(case, &there(args, rungs_on(args, case), device), device)?;
+        check_fit(case, &that_run_on(device, args, rungs_on(args, case)), device)?;
     }
     if let Some(path) = &args.output {
         Results::check_target(path)?;
@@ -51,7 +51,7 @@ pub(super) fn rungs_on(args: &BenchArgs, case: &Case) -> Vec<&'static DeviceRung
 }
 
 /// Of those, the ones that run on such a device; a rung that was named is left to refuse it.
-fn there(args: &BenchArgs, rungs: Vec<&'static DeviceRung>, device: &Device) -> Vec<&'static DeviceRung> {
+fn that_run_on(device: &Device, args: &BenchArgs, rungs: Vec<&'static DeviceRung>) -> Vec<&'static DeviceRung> {
     rungs.into_iter().filter(|rung| !args.rung.is_empty() || rung.runs_on(device)).collect()
 }
 
@@ -65,7 +65,7 @@ struct Contestant {
 /// All that are measured on some case, ready to run.
 fn contestants(args: &BenchArgs, device: &Device) -> Result<Vec<Contestant>> {
     let mut contestants = Vec::new();
-    for rung in there(args, rungs(args), device) {
+    for rung in that_run_on(device, args, rungs(args)) {
         if args.step.is_empty() {
             contestants.push(Contestant { name: rung.name, rung, built: rung.build(device)? });
         }

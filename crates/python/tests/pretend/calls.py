@@ -127,11 +127,12 @@ wanted = "wanted a multiple of 16 bytes above 0 and below 2^40, for the copy eng
 crooked = lambda **place: Tensor(2, 2, 53, 24, dtype=torch.float16, **place)
 for k_, words in [
     (crooked(strides=(2 * 53 * 25, 53 * 25, 25, 1)), f"k: stride of its batch: found 5300 bytes, {wanted}"),
-    (crooked(strides=(53 * 24, 0, 24, 1)), f"k: stride of its heads: found 0 bytes, {wanted}"),
+    (crooked(strides=(2 * 53 * 24, 53 * 24, 0, 1)), f"k: stride of its rows: found 0 bytes, {wanted}"),
     (crooked(strides=(2 * 53 * 48, 53 * 48, 48, 2)), "k: stride of its channels: found 2, wanted 1"),
     (crooked(address=0x200002), "k: address: found 0x200002, wanted a multiple of 16, for the copy engine (TMA)"),
 ]:
     refused(words, halves[0], k_, halves[2], rung="fa3")
+attention(halves[0], crooked(strides=(0, 0, 24, 1)), halves[2], rung="fa3")
 
 refused("k: found a tensor on CUDA device 1, wanted one on CUDA device 0", q, there[1], v)
 refused("sinks: found stride 2, wanted 1", q, k, v, sinks=Tensor(6, strides=(2,)))
