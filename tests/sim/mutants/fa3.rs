@@ -32,6 +32,8 @@ const O: Line = (FA3, "wgmma<T>(o.x[0], p[j / 16], v.along_columns(j));");
 const O_COMMIT: Line = (FA3, "v.along_columns(j));\n    wgmma_commit();");
 const O_WAIT: Line = (FA3, "v.along_columns(j));\n    wgmma_commit();\n    wgmma_wait<0>();");
 const MAX: Line = (FA3, "move_max(state, s, scale);");
+const DESCRIPTOR_OF_K: Line = ("tile/panels.cuh", "c % COLUMNS * 2, 16, EIGHT_ROWS);");
+const DESCRIPTOR_OF_V: Line = ("tile/panels.cuh", "return descriptor(data + r * ROW_BYTES, PANEL_BYTES, EIGHT_ROWS);");
 /// Where the copies are, and where threads wait.
 const COPY: Line = ("tile/panels.cuh", "tma_load_4d(data + p * PANEL_BYTES");
 const WAIT: Line = (MBARRIER, "while (!mbarrier_try_wait(barrier, parity)) {}");
@@ -41,6 +43,10 @@ const GIVEN: Line = (FA3, "shared.at = place;");
 pub(super) fn problem() -> Spec {
     Spec { mask: Mask::Causal, ..Spec::plain(140, 660, 104) }
 }
+
+/// What a descriptor has besides the address: swizzle, stride, and leading distance.
+const OF_K: u64 = 1 << 62 | 64 << 32 | 1 << 16;
+const OF_V: u64 = 1 << 62 | 64 << 32 | 1024 << 16;
 
 /// A wait that is over at once.
 fn over(_: &str) -> String {
@@ -173,6 +179,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         never,
         (&["out of bounds", "race"], &[(HALVES, "to(first + r, c) = T{load_shared_16(number)};")]),
     ),
+    // Of the constant bits of a descriptor, the leading distance and the stride.
+    value("panels of V sixteen bytes apart", DESCRIPTOR_OF_V, "or.b64", |text| {
+        text.replace(&OF_V.to_string(), &OF_K.to_string())
+    }),
+    value("eight rows of K too close", DESCRIPTOR_OF_K, "or.b64", |text| {
+        text.replace(&OF_K.to_string(), &(OF_K - (32 << 32)).to_string())
+    }),
     value("values that are not transposed", O, "wgmma.mma_async", |text| text.replace("1, 1, 1, 1;", "1, 1, 1, 0;")),
     value("scores that are added to those before", S, "setp.ne.b32", |text| text.replace("setp.ne.b32", "setp.ge.u32")),
     value(
