@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 from bench_results import DTYPES, ROOT, Case, row, write
-from reference import truth
+from reference import truth, weights_of
 
 TURNS = 5
 PAUSE = 0.02
@@ -251,7 +251,7 @@ def measure(case, contestants, rungs, memory, budget, notes):
             if not contestant.ask("prepare", case):
                 continue
             # A peer may round P to the type of v, and a little more than the rule has it; a rung may not.
-            weights, limit = (torch.float32, 1) if ours else (q.dtype, 4)
+            weights, limit = (weights_of("fa2-simd", q.dtype), 1) if ours else (q.dtype, 4)
             wanted = truth(q, k, v, causal=case.causal, rows=rows, weights=weights)
             error = wanted.error(contestant.ask("rows", (case, rows)))
             if error > limit:

@@ -4,6 +4,7 @@ The tolerance is the project's error rule (crates/testkit/src/judge.rs): a model
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -15,13 +16,23 @@ ROUNDING = {
 }
 # What rounding P to a type costs: for bfloat16 half the worst case, as errors do not all line up.
 WEIGHTS = {torch.float32: (0.0, 0.0), torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (2.0**-9, 0.0)}
-# Rungs of a GPU that keep P in float32. They take float32 and float16, those on tensor cores float16 and bfloat16.
-IN_F32 = {"cuda-naive", "cuda-fa1", "cuda-fa2-simt"}
+# Rungs that round P to the type of the tensors: on tensor cores, which take float16 and bfloat16; and on a CPU that multiplies
+# bfloat16 in pairs, that type alone.
+ON_TENSOR_CORES = {"cuda-fa2", "triton-fa2", "fa3"}
+IN_PAIRS = {"fa2-simd", "paged-simd"}
+
+
+def multiplies_pairs():
+    """Whether this CPU does, and fast: as `Simd::best` in crates/fa2/src/simd/level.rs finds it."""
+    cpu = Path("/proc/cpuinfo")
+    flags = cpu.read_text() if cpu.exists() else ""
+    return "avx512_bf16" in flags and "GenuineIntel" not in flags
 
 
 def weights_of(rung, dtype):
-    """The type to which a rung of a GPU rounds P, of tensors of that type."""
-    return torch.float32 if rung in IN_F32 else dtype
+    """The type to which a rung rounds P, of tensors of that type; float32 if to none."""
+    pairs = rung in IN_PAIRS and dtype == torch.bfloat16 and multiplies_pairs()
+    return dtype if rung in ON_TENSOR_CORES or pairs else torch.float32
 
 
 @dataclass

@@ -17,7 +17,7 @@ import torch
 from flash_ladder import attention
 from layouts import EMPTY, LAYOUTS
 from producer import Producer, ones
-from reference import truth
+from reference import truth, weights_of
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -35,9 +35,9 @@ def floats(*shape, seed=1):
 
 def check(q, k, v, **options):
     o, lse = attention(q, k, v, return_lse=True, **options)
-    options.pop("rung", None)
+    weights = weights_of(options.pop("rung", "fa2-simd"), q.dtype)
     assert (o.dtype, lse.dtype) == (q.dtype, torch.float32)
-    error = truth(q, k, v, **options).error(o, lse)
+    error = truth(q, k, v, weights=weights, **options).error(o, lse)
     assert error <= 1, error
     return o, lse
 
@@ -197,7 +197,8 @@ def test_jax_types(dtype):
     q, k, v = (jnp.asarray(x, dtype) for x in tensors())
     o, lse = attention(q, k, v, causal=True, return_lse=True)
     assert (o.dtype, lse.dtype) == (dtype, jnp.float32)
-    wanted = truth(*(torch.from_dlpack(x) for x in (q, k, v)), causal=True)
+    q, k, v = (torch.from_dlpack(x) for x in (q, k, v))
+    wanted = truth(q, k, v, causal=True, weights=weights_of("fa2-simd", q.dtype))
     assert wanted.error(torch.from_dlpack(o), torch.from_dlpack(lse)) <= 1
 
 

@@ -17,7 +17,7 @@ else:
     import pytest
 
 from layouts import EMPTY, LAYOUTS
-from reference import IN_F32, truth, weights_of
+from reference import ON_TENSOR_CORES, truth, weights_of
 
 MISSING = None if torch.cuda.is_available() else "PyTorch finds no GPU"
 if pytest:
@@ -27,7 +27,7 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 # Hopper's own is no rung of another GPU.
 IS_HOPPER = MISSING is None and torch.cuda.get_device_capability() == (9, 0)
 NAMES = [rung for rung in flash_ladder.rungs("cuda") if rung != "fa3" or IS_HOPPER]
-TYPES = {rung: [F32, F16] if rung in IN_F32 else [F16, BF16] for rung in NAMES}
+TYPES = {rung: [F16, BF16] if rung in ON_TENSOR_CORES else [F32, F16] for rung in NAMES}
 RUNGS = [(rung, dtype) for rung, dtypes in TYPES.items() for dtype in dtypes]
 # One that takes everything, to try what is not the rung's own.
 ONE = dict(rung="cuda-fa2")
