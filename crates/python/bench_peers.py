@@ -251,7 +251,7 @@ def measure(case, contestants, rungs, memory, budget, notes):
             if not contestant.ask("prepare", case):
                 continue
             # A peer may round P to the type of v, and a little more than the rule has it; a rung may not.
-            weights, limit = (weights_of("fa2-simd", q.dtype), 1) if ours else (q.dtype, 4)
+            weights, limit = (weights_of(contestant.name, q.dtype), 1) if ours else (q.dtype, 4)
             wanted = truth(q, k, v, causal=case.causal, rows=rows, weights=weights)
             error = wanted.error(contestant.ask("rows", (case, rows)))
             if error > limit:
