@@ -38,6 +38,7 @@ const TESTS: &[(&str, Test)] = &[
     ("what_is_refused_stands_in_the_table", laws::what_is_refused_stands_in_the_table),
     ("threads_share_a_rung", laws::threads_share_a_rung),
     ("a_captured_graph_gives_the_same_bits", resident::a_captured_graph_gives_the_same_bits),
+    ("rungs_share_tensors", resident::rungs_share_tensors),
     ("nothing_outside_the_output_is_written", resident::nothing_outside_the_output_is_written),
 ];
 

@@ -2,12 +2,15 @@
 
 use crate::laws::{bits, few_rows, some_tiles};
 use crate::problems::all_forms;
-use attention::{Attention, DType, Problem};
+use attention::{Attention, DType, Problem, oracle};
 use cuda_fa2::{CudaRung, Shape, Uploaded};
 use device::{Device, DeviceError, Image, Variant, prebuilt};
+use ladder::bench::Resident;
 use ladder::kernels::variants;
 use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
+use testkit::judge;
+use testkit::problems::Spec;
 
 /// Whether a rung runs kernels of a variant: "cuda-fa2-simt" those of "05_fa2_simt.cu".
 pub(crate) fn runs(rung: &DeviceRung, variant: &Variant) -> bool {
@@ -36,6 +39,26 @@ pub(crate) fn prebuilt_ptx_gives_what_nvrtc_gives(device: &Device) -> Result<(),
                         return Err(format!("{}: other bits from prebuilt PTX, {dtype} {d}", rung.name).into());
                     }
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rungs that share tensors share a layout that each takes, in whatever order they come: rows of 200 bytes are no multiples of 16,
+/// which some ask for.
+pub(crate) fn rungs_share_tensors(device: &Device) -> Result<(), Failed> {
+    let takes = |rung: &&DeviceRung| rung.takes.dtypes.contains(&DType::F16);
+    let owned = Spec { dtype: DType::F16, ..Spec::plain(40, 40, 100) }.build();
+    let problem = owned.problem();
+    let truth = oracle::truth(&problem);
+    let built = rungs_of(device).filter(takes).map(|rung| rung.build(device)).collect::<Result<Vec<_>, _>>()?;
+    for rungs in [built.iter().collect::<Vec<_>>(), built.iter().rev().collect()] {
+        let resident = Resident::new(rungs.clone(), &problem, 1)?;
+        for (place, rung) in rungs.into_iter().enumerate() {
+            let verdict = judge(&problem, &truth, &resident.output(place)?, rung.weights(&problem));
+            if !verdict.passes() {
+                return Err(format!("{}: {verdict}", rung.name()).into());
             }
         }
     }

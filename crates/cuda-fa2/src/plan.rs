@@ -200,6 +200,16 @@ impl Plan {
         }
     }
 
+    /// The plan with what all of these ask of tensors that they share: the largest workspace, and layouts that each takes.
+    pub fn sharing(mut self, others: &[Plan]) -> Plan {
+        for other in others {
+            self.workspace_bytes = self.workspace_bytes.max(other.workspace_bytes);
+            self.adjacent |= other.adjacent;
+            self.maps = self.maps.or(other.maps);
+        }
+        self
+    }
+
     /// Whether no row is asked for.
     pub fn is_empty(&self) -> bool {
         self.problem.row_tiles == 0

@@ -144,8 +144,10 @@ impl CudaRung {
 
     fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
         match self.step {
-            Some(step) => steps::module(self.algorithm.steps, step, &self.device, variant),
-            None => self.device.compile(variant),
+            Some(step) if !self.algorithm.steps.is_empty() => {
+                steps::module(self.algorithm.steps, step, &self.device, variant)
+            }
+            _ => self.device.compile(variant),
         }
     }
 

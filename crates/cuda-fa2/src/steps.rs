@@ -44,7 +44,7 @@ pub(crate) fn module(steps: &[Step], step: usize, device: &Device, variant: &Var
 /// # Errors
 /// A diff is not of the sources as they are.
 pub fn texts(steps: &[Step], step: usize) -> Result<BTreeMap<String, String>, DeviceError> {
-    let later = steps.iter().skip(step + 1).rev().filter_map(|step| step.diff);
+    let later = steps.iter().skip(step.saturating_add(1)).rev().filter_map(|step| step.diff);
     let mut texts = BTreeMap::new();
     for diff in later {
         let stale = |found: &dyn ToString| {

@@ -260,8 +260,9 @@ pub fn device_rung(name: &str) -> Option<&'static DeviceRung> {
 }
 
 /// The rungs that run on such a device, from the lowest up.
-pub fn rungs_of(device: &Device) -> impl Iterator<Item = &'static DeviceRung> {
-    DEVICE_RUNGS.iter().filter(|rung| rung.runs_on(device))
+pub fn rungs_of(device: &Device) -> impl Iterator<Item = &'static DeviceRung> + use<> {
+    let target = Target::from(device.attributes());
+    DEVICE_RUNGS.iter().filter(move |rung| rung.runs_on(target))
 }
 
 /// The implementation of that name that runs on the CPU: a rung or the oracle.
@@ -320,9 +321,9 @@ impl DeviceRung {
     }
 
     /// Whether it runs on such a device at all.
-    pub fn runs_on(&self, device: &Device) -> bool {
+    pub fn runs_on(&self, target: Target) -> bool {
         let (shape, options) = (Shape::one(self.takes.dtypes[0]), Options::default());
-        self.plan(&shape, &options, device.attributes().into()).is_ok()
+        self.plan(&shape, &options, target).is_ok()
     }
 
     /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: as on a device

@@ -40,9 +40,9 @@ impl<'a, 'p> Resident<'a, 'p> {
         let shape = Shape::from(problem);
         let plan = |rung: &&CudaRung| rung.plan(&shape, problem.options()).map_err(|error| failed(rung, error));
         let plans = rungs.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
-        let largest = plans.iter().max_by_key(|plan| plan.workspace_bytes()).expect("at least one rung");
+        let shared = plans.first().expect("at least one rung").clone().sharing(&plans);
         let device = rungs[0].device();
-        let copies = (0..copies).map(|_| Uploaded::new(device, problem, largest)).collect::<Result<Vec<_>, _>>()?;
+        let copies = (0..copies).map(|_| Uploaded::new(device, problem, &shared)).collect::<Result<Vec<_>, _>>()?;
         assert!(!copies.is_empty(), "at least one copy");
         Ok(Resident { problem, rungs, plans, stream: device.stream()?, copies })
     }

@@ -1,6 +1,6 @@
 //! `ladder bench --ncu`: what the kernels of a `--once` run moved, beside saved results of the same cases.
 
-use super::on_device::{asked_cases, rungs_on};
+use super::on_device::{asked_cases, rungs_on, that_run_on};
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::format;
@@ -26,9 +26,10 @@ pub(super) fn main(args: &BenchArgs, file: &Path) -> Result<bool> {
         ensure!(registry::device_rung(name).is_some(), "--rung: found {name}, wanted a rung that runs on a device");
     }
     let cases = asked_cases(args)?;
-    let calls = cases.iter().flat_map(|case| rungs_on(args, case).into_iter().map(move |rung| (case, rung)));
     // Of `cuda-fa2` the grid depends on the multiprocessors, where there are few tiles of rows.
     let target = Device::cuda(0).map_or(Target::H200, |device| device.attributes().into());
+    let rungs = |case| that_run_on(target, args, rungs_on(args, case));
+    let calls = cases.iter().flat_map(|case| rungs(case).into_iter().map(move |rung| (case, rung)));
     let planned = calls.clone().map(|(case, rung)| launches(case, rung, target)).collect::<Result<Vec<_>>>()?;
     let moved = ncu::read(file, &planned)?;
     let calls: Vec<Call> = calls.zip(moved).map(|((case, rung), moved)| (case, rung, moved)).collect();

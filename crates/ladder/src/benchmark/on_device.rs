@@ -6,7 +6,7 @@ use crate::format;
 use crate::input::check_memory;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use attention::{DType, Options, Problem};
-use cuda_fa2::CudaRung;
+use cuda_fa2::{CudaRung, Target};
 use device::Device;
 use ladder::bench::{self, Answers, Case, DEVICE_METHOD, DeviceContest, Machine, Resident, Results, Row};
 use ladder::registry::{self, DEVICE_RUNGS, DeviceRung, Settings};
@@ -16,7 +16,7 @@ use std::time::SystemTime;
 pub(super) fn main(args: &BenchArgs, device: &Device) -> Result<bool> {
     let cases = asked_cases(args)?;
     for case in &cases {
-        check_fit(case, &that_run_on(device, args, rungs_on(args, case)), device)?;
+        check_fit(case, &that_run_on(device.attributes().into(), args, rungs_on(args, case)), device)?;
     }
     if let Some(path) = &args.output {
         Results::check_target(path)?;
@@ -51,8 +51,12 @@ pub(super) fn rungs_on(args: &BenchArgs, case: &Case) -> Vec<&'static DeviceRung
 }
 
 /// Of those, the ones that run on such a device; a rung that was named is left to refuse it.
-fn that_run_on(device: &Device, args: &BenchArgs, rungs: Vec<&'static DeviceRung>) -> Vec<&'static DeviceRung> {
-    rungs.into_iter().filter(|rung| !args.rung.is_empty() || rung.runs_on(device)).collect()
+pub(super) fn that_run_on(
+    target: Target,
+    args: &BenchArgs,
+    rungs: Vec<&'static DeviceRung>,
+) -> Vec<&'static DeviceRung> {
+    rungs.into_iter().filter(|rung| !args.rung.is_empty() || rung.runs_on(target)).collect()
 }
 
 /// One that is measured: a rung, or a step of it.
@@ -65,7 +69,7 @@ struct Contestant {
 /// All that are measured on some case, ready to run.
 fn contestants(args: &BenchArgs, device: &Device) -> Result<Vec<Contestant>> {
     let mut contestants = Vec::new();
-    for rung in that_run_on(device, args, rungs(args)) {
+    for rung in that_run_on(device.attributes().into(), args, rungs(args)) {
         if args.step.is_empty() {
             contestants.push(Contestant { name: rung.name, rung, built: rung.build(device)? });
         }
