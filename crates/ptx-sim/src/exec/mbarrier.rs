@@ -112,10 +112,11 @@ impl Object {
 
     fn arrive(&mut self, count: u64, drops: bool) -> Result<(), Trouble> {
         let Some(pending) = u64::from(self.pending).checked_sub(count).filter(|_| count > 0) else {
-            let pending = self.pending;
-            return Err(wrong(format!(
-                "found {count} arrivals, wanted 1 to {pending}, which the phase still waits for"
-            )));
+            let wanted = match self.pending {
+                0 => "none: the phase has all that it waits for".into(),
+                pending => format!("1 to {pending}, which the phase still waits for"),
+            };
+            return Err(wrong(format!("found {count} arrivals, wanted {wanted}")));
         };
         self.pending = pending as u32;
         if drops {
