@@ -3,20 +3,24 @@
 //! Yours is `src/mine.cu`, beside this file. `cargo run --release -- check 5` says how far you are, and `--hint` helps. The
 //! kernel is compiled by NVRTC, which `ladder doctor` says how to install, and runs on a simulated GPU: you need none.
 //!
-//! Here is the host's side, which is given. [`Compiled`] compiles and launches. [`CudaFa2`] is the rung: it cuts the rows into
-//! tiles, copies the tensors to the device and the results back. [`told`] says what a kernel did wrong, and in which line.
-
-mod compiled;
-mod told;
-
-pub use compiled::Compiled;
-pub use told::told;
+//! Here is the host's side, which is given. [`EXERCISE`] compiles and launches, and says what a kernel did wrong, and in which
+//! line. [`CudaFa2`] is the rung: it cuts the rows into tiles, copies the tensors to the device and the results back.
 
 use attention::{Attention, AttentionError, Mask, OutputMut, Problem, RowsMut, supports_contiguous};
 use device::{Arg, Counters, DeviceError};
+use kernelkit::{Compiled, Exercise};
 use ndarray::aview1;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The exercise. No check needs a tenth of its instructions.
+pub static EXERCISE: Exercise = Exercise {
+    file: "chapters/05-cuda-fa2/src/mine.cu",
+    steps: include_str!("steps.cu"),
+    arch: "sm_80",
+    step_limit: 1 << 22,
+    with_names: |words| words.into(),
+};
 
 /// The learner's kernel.
 pub const MINE: &str = include_str!("mine.cu");
@@ -115,7 +119,7 @@ impl CudaFa2 {
         if let Some(compiled) = all.get(&channels) {
             return Ok(compiled.clone());
         }
-        let compiled = Arc::new(Compiled::new(&self.text, channels)?);
+        let compiled = Arc::new(EXERCISE.compile(&self.text, &[("HEAD_DIM", &channels.to_string())])?);
         all.insert(channels, compiled.clone());
         Ok(compiled)
     }
@@ -170,7 +174,7 @@ impl Attention for CudaFa2 {
 
     fn forward_into(&self, problem: &Problem, out: &mut OutputMut) -> Result<(), AttentionError> {
         self.supports(problem)?;
-        let fails = |error| AttentionError::Device { rung: NAME, what: told(&self.text, &error) };
+        let fails = |error| AttentionError::Device { rung: NAME, what: EXERCISE.told(&self.text, &error) };
         self.run(problem, &mut out.heads(problem)?).map(drop).map_err(fails)
     }
 }

@@ -2,7 +2,6 @@
 //! words `cargo run --release -- check 5`.
 
 mod checks;
-mod harness;
 mod laws;
 
 /// The text that the checks are about.
@@ -11,5 +10,5 @@ mod subject {
 }
 
 fn main() -> std::process::ExitCode {
-    harness::run(checks::all().into_iter().map(harness::trial).collect())
+    kernelkit::run_all(checks::all())
 }

@@ -1,9 +1,7 @@
 //! The checks of chapter 5 on the reference. `mine.rs` runs the same checks on the exercise.
 
 mod checks;
-mod harness;
 mod laws;
-mod nvrtc;
 
 use chapter_05_cuda_fa2::{KEYS, MINE, ROWS};
 
@@ -13,7 +11,7 @@ mod subject {
 }
 
 fn main() -> std::process::ExitCode {
-    nvrtc::run_or_ignore(checks::all(), harness::named![the_exercise_and_the_reference_differ_in_bodies_alone])
+    kernelkit::run_or_ignore(checks::all(), kernelkit::named![the_exercise_and_the_reference_differ_in_bodies_alone])
 }
 
 /// Also when the exercise is solved: what begins in the first column was given.

@@ -1,13 +1,11 @@
 //! Wrong variants of chapter 5: slips that are easy to make, as edits of the reference. The checks must reject each of them; and
 //! where a slip shows in no result, the simulated GPU must name the line.
 
-mod harness;
 mod laws;
-mod nvrtc;
 
 use attention::Mask;
 use chapter_05_cuda_fa2::{CudaFa2, KEYS, ROWS};
-use harness::named;
+use kernelkit::named;
 use laws::*;
 use proptest::prelude::*;
 use testkit::problems::Spec;
@@ -32,7 +30,7 @@ fn main() -> std::process::ExitCode {
         keys_or_rows_left_out,
         tiles_that_nobody_sees,
     ];
-    nvrtc::run_or_ignore(with_nvrtc, vec![])
+    kernelkit::run_or_ignore(with_nvrtc, vec![])
 }
 
 /// The reference with the only `old` in it replaced.

@@ -4,14 +4,15 @@
 //! The kernel is compiled by NVRTC, which `ladder doctor` says how to install, and runs on a simulated GPU: you need
 //! none, and no Hopper.
 //!
-//! Here is the host's side, which is given. [`Compiled`] compiles and launches, [`Matrix`] is what tiles are copied
-//! from, and [`told`] says what a kernel did wrong, and in which line.
+//! Here is the host's side, which is given. [`EXERCISE`] compiles and launches, and says what a kernel did wrong, and in
+//! which line. [`Matrix`] is what tiles are copied from.
 
-mod compiled;
-mod told;
+mod matrix;
+mod names;
 
-pub use compiled::{Compiled, Matrix};
-pub use told::told;
+pub use matrix::Matrix;
+
+use kernelkit::Exercise;
 
 /// The learner's kernel.
 pub const MINE: &str = include_str!("mine.cu");
@@ -27,3 +28,15 @@ pub const COLUMNS: usize = 128;
 
 /// Threads of a warp.
 pub const LANES: usize = 32;
+
+/// Threads of a block: `THREADS` of the kernel.
+pub const THREADS: usize = COLUMNS + LANES;
+
+/// The exercise. No check needs a tenth of its instructions.
+pub static EXERCISE: Exercise = Exercise {
+    file: "chapters/06-fa3/src/mine.cu",
+    steps: include_str!("steps.cu"),
+    arch: "sm_90a",
+    step_limit: 1 << 18,
+    with_names: names::with_names,
+};

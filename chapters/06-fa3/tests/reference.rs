@@ -1,9 +1,7 @@
 //! The checks of chapter 6 on the reference. `mine.rs` runs the same checks on the exercise.
 
 mod checks;
-mod harness;
 mod laws;
-mod nvrtc;
 
 use chapter_06_fa3::{COLUMNS, LANES, MINE, ROWS, STAGES};
 
@@ -13,7 +11,7 @@ mod subject {
 }
 
 fn main() -> std::process::ExitCode {
-    nvrtc::run_or_ignore(checks::all(), harness::named![the_exercise_and_the_reference_differ_in_bodies_alone])
+    kernelkit::run_or_ignore(checks::all(), kernelkit::named![the_exercise_and_the_reference_differ_in_bodies_alone])
 }
 
 /// Also when the exercise is solved: what begins in the first column was given.

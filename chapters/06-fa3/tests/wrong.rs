@@ -1,12 +1,10 @@
 //! Wrong variants of chapter 6: slips that are easy to make, as edits of the reference. The checks must reject each of
 //! them, in every order of warps and copies that is tried, and the simulated GPU must name the kind of fault.
 
-mod harness;
 mod laws;
-mod nvrtc;
 
 use chapter_06_fa3::ROWS;
-use harness::named;
+use kernelkit::named;
 use laws::*;
 use proptest::prelude::*;
 
@@ -38,7 +36,7 @@ fn main() -> std::process::ExitCode {
         tiles_that_nobody_needs,
         reports_name_lines_and_barriers,
     ];
-    nvrtc::run_or_ignore(with_nvrtc, vec![])
+    kernelkit::run_or_ignore(with_nvrtc, vec![])
 }
 
 /// The reference with the only `old` in it replaced.

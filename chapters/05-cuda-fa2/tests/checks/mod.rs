@@ -1,10 +1,10 @@
 //! The checks of chapter 5, in the order of its steps. Each step's checks use that step alone.
 
-use crate::harness::{Tests, named};
 use crate::laws::*;
 use crate::subject::TEXT;
 use attention::Mask;
 use chapter_05_cuda_fa2::{CudaFa2, KEYS, ROWS};
+use kernelkit::{Tests, named};
 use proptest::prelude::*;
 use proptest::sample::select;
 use testkit::problems::{Magnitude, Spec};

@@ -2,8 +2,9 @@
 //! and `wrong.rs` proves that each rejects a wrong step.
 
 use attention::{DType, Mask, Problem, oracle};
-use chapter_05_cuda_fa2::{Compiled, CudaFa2, KEYS, ROWS, told};
+use chapter_05_cuda_fa2::{CudaFa2, EXERCISE, KEYS, ROWS};
 use device::{Arg, Buffer, Counters, DeviceError};
+use kernelkit::Compiled;
 use proptest::prelude::*;
 use testkit::problems::Spec;
 use testkit::{Row, RowTruth, all_close, all_shown, channels, close, forward_on_canaries, judge, shown};
@@ -19,9 +20,11 @@ impl<'a> Kernels<'a> {
     /// Compiles them.
     ///
     /// # Panics
-    /// If they do not compile, or if there is no compiler, with the words of [`told`].
+    /// If they do not compile, or if there is no compiler, with the words of [`Exercise::told`](kernelkit::Exercise::told).
     pub(crate) fn new(text: &'a str, channels: usize) -> Self {
-        let compiled = Compiled::new(text, channels).unwrap_or_else(|error| panic!("{}", told(text, &error)));
+        let compiled = EXERCISE
+            .compile(text, &[("HEAD_DIM", &channels.to_string())])
+            .unwrap_or_else(|error| panic!("{}", EXERCISE.told(text, &error)));
         Kernels { text, channels, compiled }
     }
 
@@ -39,7 +42,7 @@ impl<'a> Kernels<'a> {
     }
 
     fn failed(&self, error: DeviceError) -> TestCaseError {
-        TestCaseError::fail(told(self.text, &error))
+        TestCaseError::fail(EXERCISE.told(self.text, &error))
     }
 }
 
@@ -234,7 +237,7 @@ pub(crate) fn kernel_moves_what_algorithm_1_moves(text: &str, spec: &Spec) -> Re
     let owned = spec.build();
     let problem = owned.problem();
     let mut output = attention::Output::empty(&problem)?;
-    let failed = |error| TestCaseError::fail(told(text, &error));
+    let failed = |error| TestCaseError::fail(EXERCISE.told(text, &error));
     let counters = CudaFa2::new(text).run(&problem, &mut output.view_mut().heads(&problem)?).map_err(failed)?;
     let (read, written) = tile_by_tile(&problem);
     let found = (counters.global_reads.bytes, counters.global_writes.bytes);

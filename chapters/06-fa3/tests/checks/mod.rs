@@ -1,9 +1,9 @@
 //! The checks of chapter 6, in the order of its steps. Each step's checks use that step alone.
 
-use crate::harness::{Tests, named};
 use crate::laws::*;
 use crate::subject::TEXT;
 use chapter_06_fa3::{ROWS, STAGES};
+use kernelkit::{Tests, named};
 use proptest::prelude::*;
 use testkit::{config, must};
 

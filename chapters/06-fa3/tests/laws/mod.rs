@@ -1,12 +1,16 @@
 //! What each step of chapter 6 must do, as laws that take the compiled kernels: the checks apply them to the code under
 //! test, and `wrong.rs` proves that each rejects a wrong step.
 
-use chapter_06_fa3::{COLUMNS, Compiled, LANES, ROWS, STAGES, told};
+use chapter_06_fa3::{COLUMNS, EXERCISE, LANES, Matrix, ROWS, STAGES, THREADS};
 use device::{Arg, Counters, DeviceError};
+use kernelkit::Compiled;
 use proptest::prelude::*;
 
 /// Tiles that the checks of the waits have go through the ring: `TILES` of `steps.cu`.
 const TILES: usize = 7;
+
+/// Of all kernels.
+const ONE_BLOCK: ([u32; 2], u32) = ([1, 1], THREADS as u32);
 
 /// The kernels of a text.
 pub(crate) struct Kernels<'a> {
@@ -18,9 +22,9 @@ impl<'a> Kernels<'a> {
     /// Compiles them.
     ///
     /// # Panics
-    /// If they do not compile, or if there is no compiler, with the words of [`told`].
+    /// If they do not compile, or if there is no compiler, with the words of [`Exercise::told`](kernelkit::Exercise::told).
     pub(crate) fn new(text: &'a str) -> Self {
-        let compiled = Compiled::new(text).unwrap_or_else(|error| panic!("{}", told(text, &error)));
+        let compiled = EXERCISE.compile(text, &[]).unwrap_or_else(|error| panic!("{}", EXERCISE.told(text, &error)));
         Kernels { text, compiled }
     }
 
@@ -33,13 +37,13 @@ impl<'a> Kernels<'a> {
         more: &[i32],
         seed: u64,
     ) -> Result<(Vec<f32>, Counters), TestCaseError> {
-        let failed = |error: DeviceError| TestCaseError::fail(told(self.text, &error));
-        let matrix = self.compiled.matrix(&numbers(rows)).map_err(failed)?;
+        let failed = |error: DeviceError| TestCaseError::fail(EXERCISE.told(self.text, &error));
+        let matrix = Matrix::new(self.compiled.device(), &numbers(rows)).map_err(failed)?;
         let out = self.compiled.device().upload(&vec![f32::NAN; found]).map_err(failed)?;
         let address = (found > 0).then(|| Arg::U64(out.address()));
         let more = more.iter().map(|number| Arg::I32(*number));
         let args: Vec<Arg> = [matrix.arg()].into_iter().chain(address).chain(more).collect();
-        let counters = self.compiled.run(kernel, &args, seed).map_err(failed)?;
+        let counters = self.compiled.run(kernel, ONE_BLOCK, &args, seed).map_err(failed)?;
         Ok((out.to_vec().map_err(failed)?, counters))
     }
 }
@@ -66,9 +70,9 @@ fn same(what: &str, found: &[f32], wanted: &[f32]) -> Result<(), TestCaseError> 
 
 /// Phases of `full` take one arrival, those of `empty` one of each warp that reads.
 pub(crate) fn init_makes_barriers_for_who_arrives(kernels: &Kernels) -> Result<(), TestCaseError> {
-    let failed = |error: DeviceError| TestCaseError::fail(told(kernels.text, &error));
+    let failed = |error: DeviceError| TestCaseError::fail(EXERCISE.told(kernels.text, &error));
     let arrivals = kernels.compiled.device().upload(&[0u32; 2 * STAGES]).map_err(failed)?;
-    kernels.compiled.run("step_1", &[Arg::U64(arrivals.address())], 0).map_err(failed)?;
+    kernels.compiled.run("step_1", ONE_BLOCK, &[Arg::U64(arrivals.address())], 0).map_err(failed)?;
     let warps = (COLUMNS / LANES) as u32;
     for (place, found) in arrivals.to_vec::<u32>().map_err(failed)?.into_iter().enumerate() {
         let (name, wanted) = if place < STAGES { ("full", 1) } else { ("empty", warps) };

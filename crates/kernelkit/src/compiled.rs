@@ -1,46 +1,43 @@
-//! The kernels of the exercise, compiled and run.
+//! The kernels of an exercise, compiled and run.
 
 // The launches: their arguments are addresses. A simulated GPU checks them, and nothing there is undefined.
 #![allow(unsafe_code)]
 
+use crate::Exercise;
 use device::nvrtc::Nvrtc;
 use device::{Arg, Counters, Device, DeviceError, Image, LaunchShape, Module, Source, Stream};
 
-/// The kernels of the steps, for the checks. They include the learner's file.
-const STEPS: &str = include_str!("steps.cu");
-
-/// Instructions of all warps after which a launch is taken to hang. No check needs a tenth of it.
-const STEP_LIMIT: u64 = 1 << 22;
-
-/// The kernels of `steps.cu` and of a text in the place of `mine.cu`, on a simulated GPU of their own.
+/// The kernels of the checks with a text in the place of the learner's file, on a simulated GPU of their own.
 #[derive(Debug)]
 pub struct Compiled {
     device: Device,
     stream: Stream,
     module: Module,
+    step_limit: u64,
 }
 
-impl Compiled {
-    /// Compiles `text` for that many channels.
+impl Exercise {
+    /// Compiles `text` with these macros. It may include the files of the folder `kernels`.
     ///
     /// # Errors
     /// There is no NVRTC; the text does not compile; the simulator cannot read what came of it.
-    pub fn new(text: &str, channels: usize) -> Result<Self, DeviceError> {
-        let channels = channels.to_string();
-        let defines = [("HEAD_DIM", channels.as_str())];
-        let source = Source::new("steps.cu", STEPS, &defines, |name| (name == "mine.cu").then_some(text));
-        let ptx = Nvrtc::find()?.ptx(&source, "sm_80")?.code;
+    pub fn compile(&self, text: &str, defines: &[(&str, &str)]) -> Result<Compiled, DeviceError> {
+        let header = |name: &str| if name == "mine.cu" { Some(text) } else { device::file(name) };
+        let ptx = Nvrtc::find()?.ptx(&Source::new("steps.cu", self.steps, defines, header), self.arch)?.code;
         let device = Device::simulated();
         let module = device.load(&Image::Ptx(String::from_utf8_lossy(&ptx).into_owned()))?;
-        Ok(Compiled { stream: device.stream()?, device, module })
+        Ok(Compiled { stream: device.stream()?, device, module, step_limit: self.step_limit })
     }
+}
 
+impl Compiled {
     /// The simulated GPU, for the memory of arguments.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Runs a kernel on a grid of blocks of that many threads, the warps in the order that `seed` draws, and counts what it did.
+    /// Runs a kernel on a grid of blocks of that many threads, warps and copies in the order that `seed` draws, and counts what it
+    /// did.
     ///
     /// # Errors
     /// There is no such kernel, or the shape is none; the kernel does what no kernel may do.
@@ -51,12 +48,12 @@ impl Compiled {
         args: &[Arg],
         seed: u64,
     ) -> Result<Counters, DeviceError> {
-        let shape =
-            LaunchShape { grid: [grid[0], grid[1], 1], block: [threads, 1, 1], cluster: [1; 3], shared_bytes: 0 };
+        let [x, y] = grid;
+        let shape = LaunchShape { grid: [x, y, 1], block: [threads, 1, 1], cluster: [1; 3], shared_bytes: 0 };
         let kernel = self.module.kernel(kernel)?;
         let Device::Simulated(simulator) = &self.device else { unreachable!("it was made above") };
         simulator.set_schedule(seed);
-        simulator.set_step_limit(STEP_LIMIT);
+        simulator.set_step_limit(self.step_limit);
         simulator.take_counters();
         // SAFETY: the device is simulated. It holds the arguments against the kernel's and every address against its memory.
         unsafe { kernel.launch(&self.stream, shape, args)? };
