@@ -25,7 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from bench_results import DTYPES, ROOT, Case, row, write
+from bench_results import DTYPES, ROOT, Case, head, row, write
 from reference import truth, weights_of
 
 TURNS = 5
@@ -330,7 +330,7 @@ def compete(args, chosen, path, budget, output):
                     line += f"  {name} {ratio:.3f}x"
                 print(line, flush=True)
                 if output:
-                    write(output, machine(), method(budget), rows)
+                    write(output, head(machine(), method(budget)), rows)
         finally:
             for contestant in contestants:
                 contestant.end()

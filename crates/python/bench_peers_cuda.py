@@ -3,15 +3,24 @@
     python bench_peers.py --device cuda                      # everything, in about eight minutes
     python bench_peers.py --device cuda --quick              # one length, short turns, to see that it works
     python bench_peers.py --device cuda --only decode --peers torch-flash torch-cudnn --output decode.json
+    python bench_peers.py --device cuda --only hopper hopper-single             # fa3 and its peers, on Hopper
+    python bench_peers.py --device cuda --only hopper-ragged
+    python bench_peers.py --device cuda --only hopper --d 256 --masks causal --merge    # beside the rows of a file
 
 prefill: 16384 tokens of 2048 channels; single: one sequence with 16 heads of 128 channels; decode: one query, 32 query
-heads on 8; host: microseconds of the host for a call, of a problem that takes a GPU no time. All contestants work on
-the same q, k and v; where one wants another layout, it makes it before the clock runs. Inputs are normal numbers that
-are new in every run. Before the clock runs, every result is checked: memory for it is NaN, rows of the first and last
-sequence are held against float64, a rung's by the project's error rule, and all of it against the first result that was
-right. Short calls are launched as a CUDA graph of several, in turn on as many sets of inputs as the level-2 cache
-cannot hold (decode). Without --output, prefill and single go to one file of the book, decode to another. It ends with 1
-if a rung was wrong.
+heads on 8; host: microseconds of the host for a call, of a problem that takes a GPU no time. hopper and hopper-single
+are prefill and single for the rung `fa3` and more peers, with more lengths and 256 channels; hopper-ragged is one
+packed batch of sequences of 64 to 4096 tokens, 32 query heads on 8. They are run if --only names them; to spread them
+over several commands, choose with --d, --masks, --n and --dtypes, and add to one file with --merge and --commit.
+
+All contestants work on the same q, k and v; where one wants another layout, it makes it before the clock runs. In the
+groups of Hopper nobody does: memory is [batch, length, heads, d], of which the rungs and PyTorch have a transposed
+view. Inputs are normal numbers that are new in every run. Calls are launched as a CUDA graph, short ones several at
+once, in turn on as many sets of inputs as the level-2 cache cannot hold (decode). Before the clock runs, what a graph
+leaves in memory that was NaN is checked: rows of the first and last sequence, or of all that have different lengths,
+are held against float64, a rung's by the project's error rule, and all of it against the first result that was right.
+Without --output, each group goes to a file of the book, hopper and hopper-single to one. It ends with 1 if a rung was
+wrong.
 """
 
 import argparse
@@ -28,7 +37,7 @@ from pathlib import Path
 
 import bench_peers_gpu
 import torch
-from bench_results import DTYPES, ROOT, Case, row, write
+from bench_results import DTYPES, ROOT, Case, earlier, head, identity, row, write
 from reference import truth
 
 ROUNDS = 5
@@ -45,54 +54,95 @@ METHOD = (
     "{burst:.0f} ms or at least 3 launches after a rest of {rest:.0f} ms; a round or burst counts with the median"
     " of its launches; calls shorter than {unit:.0f} ms are launched several at once, as a CUDA graph, decoding "
     "steps in turn on inputs beyond twice the level-2 cache; 2(d + d_v) FLOPs for each visible query-key pair; "
-    "GB/s of a decoding step counts q, k, v, o and lse once"
+    "GB/s of a decoding step counts q, k, v, o and lse once{notes}"
+)
+# What is so in the groups of Hopper alone.
+SIDE_BY_SIDE = "; the heads of a row lie side by side in memory"
+RAGGED = (
+    "; sequences of 64 to 4096 tokens lie one behind the other and are given as one of their sum; 8 rows of each are "
+    f"checked; rungs have a call for each, on {bench_peers_gpu.STREAMS} streams"
 )
 # What a peer's result may be off, as a whole. It rounds P to the type of v, and sums in its own order.
 LIMITS = {torch.float16: 2e-3, torch.bfloat16: 8e-3}
+HOPPER = ["hopper", "hopper-single", "hopper-ragged"]
 
 
 @dataclass
 class Group:
-    """Cases, whose fastest a rung is compared with, and the file of the book that they go to."""
+    """Cases, whose fastest a rung is compared with, the file that they go to, whether memory is
+    [batch, length, heads, d], and what the file's method says besides."""
 
     name: str
     cases: list
     against: list
-    output: str
+    output: Path | None
+    rows_first: bool = False
+    notes: tuple = ()
     ratios: dict = field(default_factory=dict)
 
 
 def groups(args):
-    """The cases in the order in which they run, each once."""
-    lengths = args.n or ([1024] if args.quick else [1024, 2048, 4096, 8192, 16384])
-    longer = args.n or ([1024] if args.quick else [1024, 2048, 4096, 8192, 16384, 32768])
-    contexts = args.n or ([4096] if args.quick else [4096, 16384])
-    prefill = [
-        Case(dtype, d, mask, 2048 // d, 2048 // d, n, n, 16384 // n)
-        for d, dtype, mask, n in itertools.product(args.d, args.dtypes, ["full", "causal"], lengths)
-        if n <= 16384
+    """Those with cases, which are in the order in which they run, each once."""
+    lengths = lambda quick, *usual: args.n or ([quick] if args.quick else usual)
+    dtypes = lambda *usual: args.dtypes or usual
+
+    def prefill(channels, dtypes, lengths):
+        each = itertools.product(args.d or channels, dtypes, args.masks, lengths)
+        shape = lambda d, n: dict(heads=2048 // d, kv_heads=2048 // d, q_len=n, kv_len=n, batch=16384 // n)
+        return [Case(dtype, d, mask, **shape(d, n)) for d, dtype, mask, n in each if n <= 16384]
+
+    def single(dtypes, lengths):
+        return [Case(dtype, 128, "full", 16, 16, n, n) for dtype, n in itertools.product(dtypes, lengths)]
+
+    def decode(dtypes, contexts):
+        each = itertools.product(dtypes, contexts, [1, 64])
+        return [Case(dtype, 128, "full", 32, 8, 1, n, batch) for dtype, n, batch in each]
+
+    def ragged(dtypes, tokens):
+        each = itertools.product(dtypes, args.masks, tokens)
+        return [Case(dtype, 128, mask, 32, 8, n, n, lengths=sequences(n)) for dtype, mask, n in each]
+
+    from_1k = [1024, 2048, 4096, 8192, 16384]
+    cases = {
+        "prefill": prefill([64, 128], dtypes("F16", "BF16"), lengths(1024, *from_1k)),
+        "single": single(dtypes("F16", "BF16"), lengths(1024, *from_1k, 32768)),
+        "decode": decode(dtypes("F16", "BF16"), lengths(4096, 4096, 16384)),
+        "hopper": prefill([64, 128, 256], dtypes("BF16"), lengths(1024, 512, *from_1k)),
+        "hopper-single": single(dtypes("F16"), lengths(1024, *from_1k, 32768)),
+        "hopper-ragged": ragged(dtypes("BF16"), lengths(16384, 16384, 65536)),
+    }
+    of = lambda *parts: [*dict.fromkeys(case for part in parts if part in args.only for case in cases[part])]
+    output = lambda name: args.output or (None if args.quick else ROOT / "book/results" / name)
+    ragged_notes = (SIDE_BY_SIDE, RAGGED)
+    chosen = [
+        Group("prefill and single", of("prefill", "single"), ["torch-flash"], output("gpu-peers.json")),
+        Group("decode", of("decode"), ["torch-flash", "torch-cudnn"], output("gpu-peers-decode.json")),
+        Group("hopper", of("hopper", "hopper-single"), args.peers, output("gpu-fa3-peers.json"), True, (SIDE_BY_SIDE,)),
+        Group("hopper-ragged", of("hopper-ragged"), args.peers, output("gpu-fa3-ragged.json"), True, ragged_notes),
     ]
-    single = [Case(dtype, 128, "full", 16, 16, n, n) for dtype, n in itertools.product(args.dtypes, longer)]
-    single = [case for case in single if "prefill" not in args.only or case not in prefill]
-    decode = [
-        Case(dtype, 128, "full", 32, 8, 1, n, batch)
-        for dtype, n, batch in itertools.product(args.dtypes, contexts, [1, 64])
-        if "decode" in args.only
-    ]
-    dense = [case for part, cases in [("prefill", prefill), ("single", single)] if part in args.only for case in cases]
-    return [
-        Group("prefill and single", dense, ["torch-flash"], "gpu-peers.json"),
-        Group("decode", decode, ["torch-flash", "torch-cudnn"], "gpu-peers-decode.json"),
-    ]
+    return [group for group in chosen if group.cases]
 
 
-def inputs(case):
+def sequences(tokens):
+    """Lengths of 64 to 4096 that are the same in every run, the last of them what is left."""
+    generator, lengths = torch.Generator().manual_seed(7), []
+    while left := tokens - sum(lengths):
+        lengths.append(min(left, torch.randint(64, 4097, (), generator=generator).item()))
+    return tuple(lengths)
+
+
+def inputs(case, rows_first=False):
     """Sets of q, k and v: those of a decoding step are together more than twice what the level-2 cache holds."""
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
     sets = min(64, math.ceil(2 * l2 / case.bytes())) if case.decode else 1
+
+    def make(heads, length):
+        axes = (length, heads) if rows_first else (heads, length)
+        x = torch.randn(case.batch, *axes, case.head_dim, device="cuda", dtype=DTYPES[case.dtype])
+        return x.transpose(1, 2) if rows_first else x
+
     shapes = [(case.heads, case.q_len), (case.kv_heads, case.kv_len), (case.kv_heads, case.kv_len)]
-    make = lambda shape: torch.randn(case.batch, *shape, case.head_dim, device="cuda", dtype=DTYPES[case.dtype])
-    return [[make(shape) for shape in shapes] for _ in range(sets)]
+    return [[make(*shape) for shape in shapes] for _ in range(sets)]
 
 
 class Judge:
@@ -100,34 +150,37 @@ class Judge:
 
     def __init__(self, case, q, k, v):
         self.case, self.tensors = case, (q, k, v)
-        self.batches = sorted({0, case.batch - 1})
-        self.rows = sorted({round(i * (case.q_len - 1) / 7) for i in range(8)})
+        # Where the sequences that are looked at lie in a tensor, and which of their rows are.
+        first_and_last = [slice(i, i + 1) for i in sorted({0, case.batch - 1})]
+        self.places = [(..., rows, slice(None)) for rows in case.places()] or first_and_last
+        lengths = [q[place].shape[2] for place in self.places]
+        self.rows = [sorted({round(i * (length - 1) / 7) for i in range(8)}) for length in lengths]
         self.truths, self.right = {}, None
 
     def truth(self, weights):
         if weights not in self.truths:
-            some = [x[self.batches] for x in self.tensors]
-            self.truths[weights] = truth(*some, causal=self.case.causal, rows=self.rows, weights=weights)
+            self.truths[weights] = [
+                truth(*(x[place] for x in self.tensors), causal=self.case.causal, rows=rows, weights=weights)
+                for place, rows in zip(self.places, self.rows)
+            ]
         return self.truths[weights]
 
-    def fault(self, call, weights=None):
+    def fault(self, o, weights=None):
         """What is wrong with it, if something is. A rung that rounds P to `weights` is held to the error rule."""
         shape = (self.case.batch, self.case.heads, self.case.q_len, self.case.head_dim)
-        # Freed again, the memory is what the next result of that size gets.
-        torch.full(shape, torch.nan, device="cuda", dtype=DTYPES[self.case.dtype])
-        o = call()
         if o.shape != shape or o.dtype != DTYPES[self.case.dtype]:
             return f"found {o.dtype} {tuple(o.shape)}, wanted {self.case.dtype} {shape}"
-        some, limit = o[self.batches][:, :, self.rows], LIMITS[o.dtype]
-        if weights:
-            error = self.truth(weights).error(some)
-            if not error <= 1:
-                return f"error of {error:.3g} times its tolerance"
-        else:
-            wanted = self.truth(o.dtype).o
-            error = ((some.double() - wanted).norm() / wanted.norm()).item()
-            if not error <= limit:
-                return f"relative error of {error:.3g}"
+        limit = LIMITS[o.dtype]
+        for place, rows, wanted in zip(self.places, self.rows, self.truth(weights or o.dtype)):
+            some = o[place][:, :, rows]
+            if weights:
+                error = wanted.error(some)
+                if not error <= 1:
+                    return f"error of {error:.3g} times its tolerance"
+            else:
+                error = ((some.double() - wanted.o).norm() / wanted.o.norm()).item()
+                if not error <= limit:
+                    return f"relative error of {error:.3g}"
         if self.right is None:
             self.right = o
         # In f32, a piece at a time.
@@ -150,8 +203,11 @@ class Unit:
             self.count = math.ceil(count / len(calls)) * len(calls)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph, stream=stream):
-                for i in range(self.count):
+                self.o = calls[0]()
+                for i in range(1, self.count):
                     calls[i % len(calls)]()
+            # What a replay leaves is judged: a contestant may be right outside a graph, and do nothing in one.
+            self.o.fill_(torch.nan)
             self.graph.replay()
             self.ms = self.time(self.graph.replay)
 
@@ -199,13 +255,14 @@ def prepare(case, contestants, sets, notes, wrong):
     for name, contestant in contestants.items():
         try:
             calls = contestant.calls(case, sets)
-            fault = judge.fault(calls[0], contestant.weights(DTYPES[case.dtype]))
+            torch.cuda.synchronize()
+            unit = Unit(calls, stream)
+            fault = judge.fault(unit.o, contestant.weights(DTYPES[case.dtype]))
             if fault and contestant.is_rung:
                 wrong.append(f"{name} on {case}: {fault}")
             if fault:
                 raise ValueError(fault)
-            torch.cuda.synchronize()
-            units[name] = Unit(calls, stream)
+            units[name] = unit
         except Exception as error:  # whatever a library throws, the others go on
             why = f"{name}: {type(error).__name__}: {str(error)[:200]}".splitlines()[0]
             notes.setdefault(why, []).append(str(case))
@@ -227,13 +284,16 @@ def measure(units, sustained):
 
 
 def compete(args, contestants, chosen, wrong):
-    rows, notes = {}, {}
+    files, notes = {}, {}
+    for output in filter(None, dict.fromkeys(group.output for group in chosen)):
+        said = dict.fromkeys(note for group in chosen if group.output == output for note in group.notes)
+        first = head(machine(), method(contestants, said), args.commit)
+        files[output] = first, {identity(row): row for row in (earlier(output, first) if args.merge else [])}
     clock = Clock(args.budget, sum(len(group.cases) for group in chosen))
     for group in chosen:
-        output = args.output or (None if args.quick else ROOT / "book/results" / group.output)
         for case in group.cases:
             start = time.monotonic()
-            sets = inputs(case)
+            sets = inputs(case, group.rows_first)
             units = prepare(case, contestants, sets, notes, wrong)
             times = measure(units, clock.sustained(len(units), time.monotonic() - start))
             line = f"{case}:" + "".join(f"  {name} {ms:.4g}/{burst:.4g}" for name, (ms, burst) in times.items())
@@ -244,12 +304,13 @@ def compete(args, contestants, chosen, wrong):
                     group.ratios.setdefault(name, []).append((ratio, str(case)))
                     line += f"  {name} {ratio[0]:.3f}x/{ratio[1]:.3f}x"
             print(line, flush=True)
-            if output and times:
-                rows.setdefault(output, []).extend(row(name, case, *ms) for name, ms in times.items())
-                write(output, machine(), method(contestants), rows[output], args.commit)
+            if group.output and times:
+                first, rows = files[group.output]
+                rows |= {identity(new): new for new in (row(name, case, *ms) for name, ms in times.items())}
+                write(group.output, first, rows.values())
             del sets, units
             torch.cuda.empty_cache()
-    return notes, [*rows]
+    return notes, [*files]
 
 
 def host(contestants):
@@ -286,12 +347,13 @@ def machine():
     return found | ({"driver": driver[0]} if driver else {}) | ({"clocks": clocks} if clocks else {})
 
 
-def method(contestants):
+def method(contestants, notes):
     cudnn = torch.backends.cudnn.version()
     versions = [f"torch {torch.__version__}", f"cuDNN {cudnn // 10000}.{cudnn % 10000 // 100}.{cudnn % 100}"]
     others = [contestant.version for contestant in contestants.values() if contestant.version]
     peers = ", ".join([*versions, *dict.fromkeys(others)])
-    return METHOD.format(peers=peers, rounds=ROUNDS, ms=SUSTAINED, burst=BURST, rest=1e3 * REST, unit=UNIT)
+    numbers = dict(rounds=ROUNDS, ms=SUSTAINED, burst=BURST, rest=1e3 * REST, unit=UNIT)
+    return METHOD.format(peers=peers, notes="".join(notes), **numbers)
 
 
 def arguments():
@@ -300,16 +362,21 @@ def arguments():
     peers = list(bench_peers_gpu.PEERS)
     parser.add_argument("--device", choices=["cuda"], required=True)
     parser.add_argument("--quick", action="store_true", help="one length, 60 seconds; writes nothing without --output")
-    parser.add_argument("--rungs", nargs="+", default=["cuda-fa2"])
-    parser.add_argument("--peers", nargs="+", choices=peers, help="default: all that are there")
-    parser.add_argument("--only", nargs="+", default=parts, choices=parts)
-    parser.add_argument("--dtypes", nargs="+", default=["F16", "BF16"], choices=["F16", "BF16"])
-    parser.add_argument("--d", nargs="+", type=int, default=[64, 128], help="of prefill")
-    parser.add_argument("--n", nargs="+", type=int, help="lengths, and contexts of decode")
+    parser.add_argument("--rungs", nargs="+", help="default: cuda-fa2, or fa3 for Hopper's groups")
+    parser.add_argument("--peers", nargs="+", choices=peers, help="default: all, Hopper's for its groups alone")
+    parser.add_argument("--only", nargs="+", default=parts, choices=[*parts, *HOPPER], help="default: the first four")
+    parser.add_argument("--dtypes", nargs="+", choices=["F16", "BF16"], help="default: both, one in Hopper's groups")
+    parser.add_argument("--d", nargs="+", type=int, help="of prefill and hopper")
+    parser.add_argument("--masks", nargs="+", default=["full", "causal"], choices=["full", "causal"])
+    parser.add_argument("--n", nargs="+", type=int, help="lengths, contexts of decode, and tokens of hopper-ragged")
     parser.add_argument("--budget", type=float, help="seconds for everything; default: 450")
     parser.add_argument("--commit", help="of the sources, where git does not tell")
-    parser.add_argument("--output", type=Path, help="default: gpu-peers.json and gpu-peers-decode.json in book/results")
+    parser.add_argument("--output", type=Path, help="default: a file for each group in book/results")
+    parser.add_argument("--merge", action="store_true", help="keep a file's other rows, of the same machine and commit")
     args = parser.parse_args()
+    of_hopper = not {*args.only}.isdisjoint(HOPPER)
+    args.rungs = args.rungs or ["fa3" if of_hopper else "cuda-fa2"]
+    args.peers = args.peers or [peer for peer in peers if of_hopper or peer not in bench_peers_gpu.OF_HOPPER]
     args.budget = args.budget or (60 if args.quick else 450)
     return args
 
@@ -334,7 +401,8 @@ def main():
                 mean = math.exp(statistics.fmean(math.log(ratio[place]) for ratio, _ in cells))
                 worst, where = min((ratio[place], where) for ratio, where in cells)
                 mean = f"geometric mean {mean:.3f}x of {len(cells)} cells, worst {worst:.3f}x ({where})"
-                print(f"{group.name}, {name} over {' and '.join(group.against)}, {mode}: {mean}")
+                against = " and ".join(peer for peer in group.against if peer in contestants)
+                print(f"{group.name}, {name} over {against}, {mode}: {mean}")
     for note, where in notes.items():
         print(f"left out: {note} ({len(where)} cells, {where[0]} first)")
     for fault in wrong:
