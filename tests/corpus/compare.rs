@@ -67,19 +67,13 @@ pub(crate) fn agree(program: &Program, recorded: Option<&[u8]>, got: &[u8]) -> R
 /// Holds outputs against what arithmetic says of them.
 pub(crate) fn is_true(program: &Program, got: &[u8]) -> Result<(), String> {
     let Some(truth) = &program.truth else { return Err(format!("{}: nothing is said of it", program.name)) };
-    let size = truth.nan.map_or(1, Format::bytes);
-    let is_nan = |bytes: &[u8]| truth.nan.is_some_and(|format| format.is_nan(integer(bytes)));
-    let mut each = truth.bytes.chunks(size).zip(got.chunks(size)).enumerate();
-    match each.find(|(_, (wanted, got))| wanted != got && !(is_nan(wanted) && is_nan(got))) {
-        _ if truth.bytes.len() != got.len() => {
-            Err(format!("{}: found {} bytes, wanted {}", program.name, got.len(), truth.bytes.len()))
-        }
-        None => Ok(()),
-        Some((place, (wanted, got))) => {
-            let (found, wanted) = (hexadecimal(got), hexadecimal(wanted));
-            Err(format!("{}: byte {}: found {found}, wanted {wanted}", program.name, place * size))
-        }
+    if truth.len() != got.len() {
+        return Err(format!("{}: found {} bytes, wanted {}", program.name, got.len(), truth.len()));
     }
+    let mut each = truth.iter().zip(got).enumerate();
+    each.find(|(_, (wanted, got))| wanted != got).map_or(Ok(()), |(place, (wanted, got))| {
+        Err(format!("{}: byte {place}: found {got:#04x}, wanted {wanted:#04x}", program.name))
+    })
 }
 
 fn same(rule: Rule, recorded: Option<&[u8]>, got: &[u8], promised: impl Fn(u32) -> Option<Promise>) -> bool {

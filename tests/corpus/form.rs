@@ -9,7 +9,7 @@
 //! and `%t` the thread's in its block. An instruction without operands gets the outputs and then the inputs.
 
 use crate::map::Map;
-use crate::values::{self, Draw, Format};
+use crate::values::{self, Draw};
 use std::fmt::Write;
 
 /// What a program stores, by its thread: a number for each output column.
@@ -152,7 +152,7 @@ impl Form {
         assert_eq!(program.input.len(), bytes, "{}: bytes of the input", program.name);
         program.text = program.write(self.declarations, self.limits);
         if let Some(says) = self.says {
-            program.truth = Some(Truth { bytes: program.said(says), nan: None });
+            program.truth = Some(program.said(says));
         }
         program
     }
@@ -179,14 +179,7 @@ pub(crate) struct Recipe {
     pub(crate) maps: Vec<Map>,
     /// Not drawn.
     pub(crate) input: Option<Vec<u8>>,
-    pub(crate) truth: Option<Truth>,
-}
-
-/// What arithmetic says of a program's outputs.
-pub(crate) struct Truth {
-    pub(crate) bytes: Vec<u8>,
-    /// Numbers of that format, of which any NaN is as good as another.
-    pub(crate) nan: Option<Format>,
+    pub(crate) truth: Option<Vec<u8>>,
 }
 
 /// A program and what it is run on.
@@ -209,7 +202,8 @@ pub(crate) struct Program {
     pub(crate) maps: Vec<Map>,
     /// The input columns, one behind the other.
     pub(crate) input: Vec<u8>,
-    pub(crate) truth: Option<Truth>,
+    /// The outputs, as arithmetic says them.
+    pub(crate) truth: Option<Vec<u8>>,
 }
 
 /// An input or output.

@@ -60,7 +60,7 @@ impl Recording {
 }
 
 /// Writes what the device gives, twice the same. A program that does not load, or gives something else the second time, is
-/// left out and named.
+/// left out and named. After one that breaks the device nothing is written.
 pub(crate) fn record(
     device: &Result<Device, String>,
     programs: &[&Program],
@@ -71,14 +71,14 @@ pub(crate) fn record(
     let (major, minor, date) = (driver / 1000, driver % 1000 / 10, today()?);
     let head = format!("{}, driver of CUDA {major}.{minor}, {date}, {} programs", device.name(), programs.len());
     let mut draft = Draft { list: format!("# {head}\n"), outputs: Vec::new() };
-    let mut faults = Vec::new();
-    for program in programs {
-        match (runner.run(program), runner.run(program)) {
-            (Ok(first), Ok(second)) if first == second => draft.add(program, &first),
-            (Ok(_), Ok(_)) => faults.push(format!("{}: two runs differ", program.name)),
-            (Err(error), _) | (_, Err(error)) => faults.push(format!("{}: {error}", program.name)),
+    let faults = runner.check_each(programs, |program| {
+        let first = runner.run(program)?;
+        if runner.run(program)? != first {
+            return Err(format!("{}: two runs differ", program.name));
         }
-    }
+        draft.add(program, &first);
+        Ok(())
+    })?;
     draft.write(folder)?;
     println!("{head}, {} written to {}", programs.len() - faults.len(), folder.display());
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }

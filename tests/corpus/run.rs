@@ -9,7 +9,7 @@ pub(crate) const UNWRITTEN: u8 = 0xa5;
 /// A device and a stream of it.
 pub(crate) struct Runner<'a> {
     device: &'a Device,
-    stream: Stream,
+    pub(crate) stream: Stream,
 }
 
 impl<'a> Runner<'a> {
@@ -17,9 +17,36 @@ impl<'a> Runner<'a> {
         Ok(Runner { device, stream: device.stream()? })
     }
 
+    /// What is wrong with each program, of which `check` runs one.
+    ///
+    /// # Errors
+    /// That too, and after which program the device runs no other: those behind it were not run.
+    pub(crate) fn check_each(
+        &self,
+        programs: &[&Program],
+        mut check: impl FnMut(&Program) -> Result<(), String>,
+    ) -> Result<Vec<String>, String> {
+        let mut faults = Vec::new();
+        for (number, program) in programs.iter().enumerate() {
+            let Err(fault) = check(program) else { continue };
+            faults.push(fault);
+            // An error that has ended the context is the answer of every call from then on.
+            if self.stream.synchronize().is_err() {
+                let left = programs.len() - number - 1;
+                faults.push(format!("{}: the device runs nothing after it, {left} programs not run", program.name));
+                return Err(faults.join("\n"));
+            }
+        }
+        Ok(faults)
+    }
+
     /// The outputs of a program.
+    pub(crate) fn run(&self, program: &Program) -> Result<Vec<u8>, String> {
+        self.outputs(program).map_err(|error| format!("{}: {error}", program.name))
+    }
+
     #[allow(unsafe_code)]
-    pub(crate) fn run(&self, program: &Program) -> Result<Vec<u8>, DeviceError> {
+    fn outputs(&self, program: &Program) -> Result<Vec<u8>, DeviceError> {
         let kernel = self.device.load(&Image::Ptx(program.text.clone()))?.kernel("program")?;
         let (input, output) = (self.device.upload(&program.input)?, self.device.alloc(program.output_bytes())?);
         output.fill(UNWRITTEN)?;

@@ -29,6 +29,7 @@ pub(crate) struct Format {
 
 pub(crate) const F16: Format = Format { fraction: 10, exponent: 5, nan: 0x7fff };
 pub(crate) const BF16: Format = Format { fraction: 7, exponent: 8, nan: 0x7fff };
+pub(crate) const TF32: Format = Format { fraction: 10, exponent: 8, nan: 0x3_ffff };
 pub(crate) const F32: Format = Format { fraction: 23, exponent: 8, nan: 0x7fff_ffff };
 pub(crate) const F64: Format = Format { fraction: 52, exponent: 11, nan: 0xfff8_0000_0000_0000 };
 

@@ -20,7 +20,8 @@ const MOST_STRIDE: u64 = 1 << 40;
 const MOST_SIDE: u32 = 256;
 
 /// A tensor in global memory, and the tile of it that one copy moves. The innermost axis comes first, whose elements lie side by
-/// side. Along it a tile begins at a multiple of 16 bytes, before the tensor's start too: a kernel that asks for another place ends.
+/// side. Along it a tile begins at a multiple of 16 bytes. One that is loaded may begin before the tensor, along any axis; one that
+/// is stored may not. A kernel that asks for another place ends.
 ///
 /// ```
 /// use ptx_sim::{Element, OutOfBoundsFill, Swizzle, Tiling};
@@ -46,7 +47,7 @@ pub struct Tiling<'a> {
     pub element: Element,
     /// Of its first element, a multiple of 16 above 0.
     pub address: u64,
-    /// Elements along each of one to five axes, 1 to 2^32.
+    /// Elements along each of one to five axes, 1 to 2^32. A store writes the last 16 bytes of a row whole, behind its end too.
     pub lengths: &'a [u64],
     /// Bytes from one element to the next along each axis but the innermost: multiples of 16 above 0 and below 2^40.
     pub strides: &'a [u64],
@@ -81,7 +82,8 @@ pub enum Element {
     F64,
     /// The upper half of single precision.
     Bf16,
-    /// Single precision, of which tensor cores read the upper 19 bits. Copied as it is.
+    /// Single precision, of which tensor cores read the upper 19 bits. A load rounds to these, to the nearest and ties to even,
+    /// and makes any NaN `0x7fffe000`; a store changes nothing.
     Tf32,
 }
 
@@ -104,7 +106,7 @@ pub enum Swizzle {
 pub enum OutOfBoundsFill {
     /// Zeros.
     Zeros,
-    /// NaN, of floating-point elements.
+    /// NaN, of floating-point elements: `0x7ff7` over and over.
     Nan,
 }
 
@@ -131,14 +133,8 @@ impl Element {
         }
     }
 
-    /// A NaN, of floating-point numbers.
-    fn nan(self) -> Option<u64> {
-        match self {
-            Element::F16 | Element::Bf16 => Some(0x7fff),
-            Element::F32 | Element::Tf32 => Some(0x7fff_ffff),
-            Element::F64 => Some(0x7fff_ffff_ffff_ffff),
-            _ => None,
-        }
+    fn has_nan(self) -> bool {
+        matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::Tf32 | Element::F64)
     }
 }
 
@@ -167,13 +163,14 @@ impl Tiling<'_> {
             let wanted = format!("the {width} of the swizzle: narrower rows are not simulated");
             return Err(rule("tile[0]", format!("{} bytes", self.row_bytes()), wanted));
         }
-        let fill = match self.fill {
+        let fill: u16 = match self.fill {
             OutOfBoundsFill::Zeros => 0,
-            OutOfBoundsFill::Nan => self.element.nan().unwrap_or_default(),
+            OutOfBoundsFill::Nan => 0x7ff7,
         };
+        let rounds = self.element == Element::Tf32;
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([self.lengths.len() as u8, self.element.bytes() as u8, self.swizzle as u8, 0]);
+        bytes.extend([self.lengths.len() as u8, self.element.bytes() as u8, self.swizzle as u8, rounds.into()]);
         bytes.extend(fill.to_le_bytes());
         bytes.extend(self.address.to_le_bytes());
         // Lengths are at least 1, and one less fits 32 bits.
@@ -195,7 +192,7 @@ impl Tiling<'_> {
         self.check_tensor()?;
         self.check_tile()?;
         match self.fill {
-            OutOfBoundsFill::Nan if self.element.nan().is_none() => {
+            OutOfBoundsFill::Nan if !self.element.has_nan() => {
                 Err(rule("fill", format!("NaN of {:?}", self.element), "floating-point elements"))
             }
             _ => Ok(()),
@@ -256,8 +253,10 @@ pub(crate) struct Layout {
     pub(crate) rank: usize,
     pub(crate) element_bytes: u32,
     pub(crate) swizzle: Swizzle,
-    /// An element outside of the tensor.
-    pub(crate) fill: [u8; 8],
+    /// Loads round elements to TF32.
+    pub(crate) rounds: bool,
+    /// What is outside of the tensor, over and over.
+    pub(crate) fill: [u8; 2],
     pub(crate) address: u64,
     pub(crate) sizes: [u64; RANK],
     /// Of the innermost dimension, the size of an element.
@@ -277,25 +276,33 @@ impl Layout {
         };
         let element_bytes = u32::from(body[9]);
         let strides = |axis: usize| {
-            if axis == 0 { element_bytes.into() } else { number(28 + 4 * RANK + 8 * (axis - 1), 8) }
+            if axis == 0 { element_bytes.into() } else { number(22 + 4 * RANK + 8 * (axis - 1), 8) }
         };
-        let boxes = 28 + 4 * RANK + 8 * (RANK - 1);
+        let boxes = 22 + 4 * RANK + 8 * (RANK - 1);
         let layout = Layout {
             rank: body[8].into(),
             element_bytes,
             swizzle: Swizzle::ALL[usize::from(body[10] % 4)],
-            fill: number(12, 8).to_le_bytes(),
-            address: number(20, 8),
-            sizes: std::array::from_fn(|axis| number(28 + 4 * axis, 4) + 1),
+            rounds: body[11] != 0,
+            fill: [body[12], body[13]],
+            address: number(14, 8),
+            sizes: std::array::from_fn(|axis| number(22 + 4 * axis, 4) + 1),
             strides: std::array::from_fn(strides),
             box_sizes: std::array::from_fn(|axis| number(boxes + 2 * axis, 2) as u32),
         };
         // A checksum can be forged.
         let whole = (1..=RANK).contains(&layout.rank)
             && matches!(element_bytes, 1 | 2 | 4 | 8)
+            && (element_bytes == 4 || !layout.rounds)
             && layout.box_sizes.iter().all(|size| (1..=MOST_SIDE).contains(size))
             && (layout.box_sizes[0] * element_bytes).is_multiple_of(UNIT as u32);
         whole.then_some(layout)
+    }
+
+    /// The tensor as an H200 stores to it: a row's last 16 bytes are written whole, those behind its end from the tile too.
+    pub(crate) fn stored(mut self) -> Self {
+        self.sizes[0] = self.sizes[0].next_multiple_of(UNIT / u64::from(self.element_bytes));
+        self
     }
 
     /// The bytes of a box.

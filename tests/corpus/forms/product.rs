@@ -5,7 +5,7 @@
 
 use super::operand::{LAYOUTS, Layout, Matrix, Operand};
 use super::tensor::{Copied, load};
-use crate::form::{Program, Recipe, Truth, fnv, program};
+use crate::form::{Program, Recipe, fnv, program};
 use crate::map::{Map, SWIZZLES, width};
 use crate::values::{BF16, F16, F32, Format};
 use device::{Element, OutOfBoundsFill};
@@ -182,12 +182,12 @@ impl Product {
             signature += &format!(" m{}", self.depth());
             input.extend((0..THREADS).flat_map(|t| self.fragments(t, &a)));
         }
-        let mut bytes = Vec::new();
+        let mut truth = Vec::new();
         for (group, before) in before.iter().enumerate() {
             let sums = self.sums(group, &a, &b, before);
-            bytes.extend((0..THREADS).flat_map(|t| self.of_thread(t, &sums)));
+            truth.extend((0..THREADS).flat_map(|t| self.of_thread(t, &sums)));
         }
-        let (text, input, truth) = (self.text(&fill, starts), Some(input), Some(Truth { bytes, nan: None }));
+        let (text, input, truth) = (self.text(&fill, starts), Some(input), Some(truth));
         let recipe = Recipe { name, signature, text, maps, input, truth };
         program("", "", "").sm_90a().on([1; 3], [THREADS as u32, 1, 1]).build(recipe)
     }

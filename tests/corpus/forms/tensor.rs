@@ -1,6 +1,7 @@
 //! Bulk copies of boxes of tensors, and of bytes in a line, by one warp.
 
-use crate::form::{Program, Recipe, Truth, fnv, program};
+use crate::compare::integer;
+use crate::form::{Program, Recipe, fnv, program};
 use crate::map::{Map, SWIZZLES, width};
 use crate::run::UNWRITTEN;
 use crate::values::{BF16, F16, F32, F64, Format};
@@ -37,6 +38,9 @@ enum At {
 
 const PLACES: [At; 3] = [At::Inside, At::Before, At::Beyond];
 
+/// Of stores: one that begins before the tensor ends the kernel on an H200, as an illegal instruction does.
+const STORED: [At; 2] = [At::Inside, At::Beyond];
+
 pub(crate) fn copies() -> Vec<Program> {
     let zeros = OutOfBoundsFill::Zeros;
     let mut all = Vec::new();
@@ -45,10 +49,11 @@ pub(crate) fn copies() -> Vec<Program> {
     {
         let map = map(swizzle, tensor, zeros);
         all.extend(PLACES.map(|at| load_of_box(&map, at)));
-        all.push(store_of_box(&map, PLACES[turn % 3]));
+        all.push(store_of_box(&map, STORED[turn % 2]));
     }
     all.push(load_of_box(&map(Swizzle::B64, TENSORS[2], zeros), At::Outside));
-    all.push(load_of_box(&map(Swizzle::B128, (Element::Tf32, &[13], &[11]), zeros), At::Inside));
+    let tf32 = map(Swizzle::B128, (Element::Tf32, &[13], &[11]), zeros);
+    all.extend([load_of_box(&tf32, At::Inside), store_of_box(&tf32, At::Inside), load_of_rounded()]);
     for (turn, swizzle) in SWIZZLES.into_iter().enumerate() {
         for element in [Element::F16, Element::Bf16, Element::F32, Element::Tf32, Element::F64] {
             let map = map(swizzle, (element, &[13], &[11]), OutOfBoundsFill::Nan);
@@ -130,16 +135,41 @@ fn format(element: Element) -> Option<Format> {
 fn load_of_box(map: &Map, at: At) -> Program {
     let name = name("cp.async.bulk.tensor load", map, at);
     let (at, bytes) = (coordinates(map, at), map.box_bytes());
-    let nan = format(map.element).filter(|_| map.fill == OutOfBoundsFill::Nan);
-    let input = drawn(&name, tensor_bytes(map), nan);
+    let fills_nan = map.fill == OutOfBoundsFill::Nan;
+    let input = drawn(&name, tensor_bytes(map), format(map.element).filter(|_| fills_nan));
     let size = map.element.bytes() as usize;
-    let fill = nan.map_or(0, |format| format.infinity() + 1).to_le_bytes();
+    let fill = if fills_nan { 0x7ff7_7ff7_7ff7_7ff7u64 } else { 0 }.to_le_bytes();
     let mut truth = vec![0; bytes];
     for (to, from) in map.boxed(&at) {
-        truth[to..to + size].copy_from_slice(from.map_or(&fill[..size], |from| &input[from..from + size]));
+        let element = from.map_or(&fill[..size], |from| &input[from..from + size]);
+        let rounds = map.element == Element::Tf32 && from.is_some();
+        let element = if rounds { rounded(element) } else { element.to_vec() };
+        truth[to..to + size].copy_from_slice(&element);
     }
     let text = load(bytes, &[Copied { to: 0, map: 0, at, bytes }]) + &out(bytes);
-    copy(name, vec![map.clone()], input, Truth { bytes: truth, nan }, text)
+    copy(name, vec![map.clone()], input, truth, text)
+}
+
+/// A number of single precision as it is loaded for TF32: its upper 19 bits, to the nearest and ties to even, and one NaN.
+fn rounded(number: &[u8]) -> Vec<u8> {
+    let bits = integer(number) as u32;
+    let upper = if F32.is_nan(bits.into()) { 0x7fff_e000 } else { (bits + 0xfff + (bits >> 13 & 1)) & !0x1fff };
+    upper.to_le_bytes().to_vec()
+}
+
+/// Numbers halfway between two of TF32 and beside, at the ends of ranges, and NaN.
+fn load_of_rounded() -> Program {
+    let name = "cp.async.bulk.tensor load of Tf32, halfway between two".to_string();
+    let upper = [0, 0x2000, 0x007f_e000, 0x3f80_0000, 0x3fff_e000, 0x7f7f_e000, 0x7f80_0000, 0x7fc0_0000];
+    let lower = [0, 1, 0xfff, 0x1000, 0x1001, 0x1800, 0x1fff, 0x1234];
+    let numbers = upper.iter().flat_map(|upper| lower.map(|lower| upper | lower));
+    let input: Vec<u8> = numbers.flat_map(|bits: u32| [bits, bits | 0x8000_0000]).flat_map(u32::to_le_bytes).collect();
+    let truth = input.chunks(4).flat_map(rounded).collect();
+    let (fill, swizzle) = (OutOfBoundsFill::Zeros, Swizzle::None);
+    let (lengths, strides, tile) = (vec![128], Vec::new(), vec![128]);
+    let map = Map { of_output: false, start: 0, element: Element::Tf32, lengths, strides, tile, swizzle, fill };
+    let text = load(512, &[Copied { to: 0, map: 0, at: vec![0], bytes: 512 }]) + &out(512);
+    copy(name, vec![map], input, truth, text)
 }
 
 fn store_of_box(map: &Map, at: At) -> Program {
@@ -149,7 +179,10 @@ fn store_of_box(map: &Map, at: At) -> Program {
     let input = drawn(&name, bytes, None);
     let size = map.element.bytes() as usize;
     let mut truth = vec![UNWRITTEN; tensor_bytes(&map)];
-    for (from, to) in map.boxed(&at) {
+    // The last 16 bytes of a row are written whole.
+    let mut whole = map.clone();
+    whole.lengths[0] = whole.lengths[0].next_multiple_of(16 / size as u64);
+    for (from, to) in whole.boxed(&at) {
         if let Some(to) = to {
             truth[to..to + size].copy_from_slice(&input[from..from + size]);
         }
@@ -164,7 +197,7 @@ cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group [%map, {{{}}}], [%s]
             registers(at.len())
         ),
     );
-    copy(name, vec![map], input, Truth { bytes: truth, nan: None }, text)
+    copy(name, vec![map], input, truth, text)
 }
 
 fn load_of_line(bytes: usize) -> Program {
@@ -174,7 +207,7 @@ fn load_of_line(bytes: usize) -> Program {
     let issue =
         format!("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%s], [%in+32], {bytes}, [%bar];");
     let text = waited(bytes, bytes, &issue) + &out(bytes);
-    copy(name, Vec::new(), input, Truth { bytes: truth, nan: None }, text)
+    copy(name, Vec::new(), input, truth, text)
 }
 
 fn store_of_line(bytes: usize) -> Program {
@@ -184,7 +217,7 @@ fn store_of_line(bytes: usize) -> Program {
     truth[32..32 + bytes].copy_from_slice(&input[..bytes]);
     let issue = format!("cp.async.bulk.global.shared::cta.bulk_group [%out+32], [%s], {bytes};");
     let text = store(input.len(), &issue);
-    copy(name, Vec::new(), input, Truth { bytes: truth, nan: None }, text)
+    copy(name, Vec::new(), input, truth, text)
 }
 
 /// The map, the box and then the box again, which is loaded.
@@ -202,7 +235,7 @@ prefetch.tensormap [%map]; mov.s32 %c0, 0; mov.s32 %c1, 1;
 cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%map, {%c0, %c1}];
 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%s], [%map, {%c0, %c1}], [%bar];";
     let text = waited(bytes, bytes, issue) + &out(bytes);
-    copy(name, vec![map], input, Truth { bytes: truth, nan: None }, text)
+    copy(name, vec![map], input, truth, text)
 }
 
 fn prefetched_line() -> Program {
@@ -211,7 +244,7 @@ fn prefetched_line() -> Program {
     let issue = "createpolicy.fractional.L2::evict_last.b64 %map, 0f3F800000;
 cp.async.bulk.prefetch.L2.global [%in], 256;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%s], [%in], 256, [%bar], %map;";
-    let (text, truth) = (waited(256, 256, issue) + &out(256), Truth { bytes: input.clone(), nan: None });
+    let (text, truth) = (waited(256, 256, issue) + &out(256), input.clone());
     copy(name, Vec::new(), input, truth, text)
 }
 
@@ -230,7 +263,7 @@ MEET: bar.sync 0; add.u64 %from, %from, 128; add.u64 %to, %to, 128; add.u32 %k, 
 setp.lt.u32 %p, %k, 3; @%p bra NEXT; @%others bra DONE; cp.async.bulk.wait_group 1; cp.async.bulk.wait_group 0;
 DONE:
 ";
-    let truth = Truth { bytes: input.clone(), nan: None };
+    let truth = input.clone();
     copy(name, Vec::new(), input, truth, text.into())
 }
 
@@ -241,8 +274,8 @@ fn shown(bytes: &[u8]) -> Vec<u8> {
     shown
 }
 
-fn copy(name: String, maps: Vec<Map>, input: Vec<u8>, truth: Truth, text: String) -> Program {
-    let signature = format!("m{} = m{}", truth.bytes.len() / THREADS, input.len() / THREADS);
+fn copy(name: String, maps: Vec<Map>, input: Vec<u8>, truth: Vec<u8>, text: String) -> Program {
+    let signature = format!("m{} = m{}", truth.len() / THREADS, input.len() / THREADS);
     let (input, truth) = (Some(input), Some(truth));
     let recipe = Recipe { name, signature, text, maps, input, truth };
     program("", "", "").sm_90().on([1; 3], [THREADS as u32, 1, 1]).build(recipe)
@@ -258,7 +291,7 @@ fn ring() -> Program {
         (0..ROUNDS).fold(0u32, |sum, round| sum.wrapping_mul(3).wrapping_add(word(128 * round + 4 * lane)))
     };
     let sums: Vec<u8> = (0..32).flat_map(|lane| sum(lane).to_le_bytes()).collect();
-    let bytes = [[0; 128].as_slice(), &sums].concat();
+    let truth = [[0; 128].as_slice(), &sums].concat();
     let text = "
 .shared .align 128 .b8 stages[256]; .shared .align 8 .b64 bars[4];
 .reg .b32 %k, %stage, %bar, %full, %empty, %w; .reg .b64 %from; .reg .pred %p, %q, %others;
@@ -282,7 +315,7 @@ mbarrier.arrive.shared::cta.b64 _, [%bar+16]; add.u32 %k, %k, 1; setp.lt.u32 %q,
 DONE:
 ";
     let (signature, text) = ("u32 = m12".into(), text.into());
-    let (input, truth) = (Some(input), Some(Truth { bytes, nan: None }));
+    let (input, truth) = (Some(input), Some(truth));
     program("", "", "").sm_90().on([1; 3], [64, 1, 1]).build(Recipe {
         name,
         signature,

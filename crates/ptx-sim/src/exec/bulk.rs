@@ -8,7 +8,7 @@
 use super::Trouble;
 use super::access::{aligned, outside, uninitialised};
 use super::block::Block;
-use super::tensor::{Fill, Piece, boxed, read_map};
+use super::tensor::{Piece, boxed, read_map, round_to_tf32};
 use crate::fault::{Fault, FaultKind};
 use crate::lanes::{LANES, Mask, lanes};
 use crate::program::{Address, BulkCopy, BulkGlobal, BulkKind};
@@ -26,6 +26,18 @@ const MOST_COPIES: usize = 1 << 12;
 
 /// Bytes of a copy that take as long as an instruction, to a launch's limit of steps.
 const BYTES_OF_A_STEP: u64 = 256;
+
+/// What a copy moves.
+#[derive(Default)]
+struct Moved {
+    pieces: Vec<Piece>,
+    /// In shared memory.
+    bytes: u32,
+    /// What a load finds outside of the tensor, over and over.
+    fill: [u8; 2],
+    /// A load rounds elements to TF32.
+    rounds: bool,
+}
 
 /// The bulk copies of a block that were not waited for.
 #[derive(Default)]
@@ -102,12 +114,11 @@ impl Block<'_, '_> {
             BulkKind::Load { to: address, .. } | BulkKind::Store { from: address } => self.lane_place(address, by).1,
             BulkKind::Prefetch => 0,
         };
-        let prefetches = matches!(copy.kind, BulkKind::Prefetch);
-        let (pieces, bytes) = self.pieces(&copy.global, shared, prefetches, by)?;
-        self.grid.steps_left = self.grid.steps_left.saturating_sub(u64::from(bytes) / BYTES_OF_A_STEP);
+        let moved = self.moved(copy, shared, by)?;
+        self.grid.steps_left = self.grid.steps_left.saturating_sub(u64::from(moved.bytes) / BYTES_OF_A_STEP);
         match &copy.kind {
-            BulkKind::Load { mbarrier, .. } => self.bulk_load(mbarrier, pieces, bytes, by),
-            BulkKind::Store { .. } => self.bulk_store(pieces, bytes, by),
+            BulkKind::Load { mbarrier, .. } => self.bulk_load(mbarrier, moved, by),
+            BulkKind::Store { .. } => self.bulk_store(moved, by),
             BulkKind::Prefetch => Ok(()),
         }
     }
@@ -117,17 +128,12 @@ impl Block<'_, '_> {
         self.places(by.warp.into(), address, 1 << lane)[lane]
     }
 
-    /// What a copy moves, and its bytes in shared memory.
-    fn pieces(
-        &mut self,
-        global: &BulkGlobal,
-        shared: u64,
-        prefetches: bool,
-        by: By,
-    ) -> Result<(Vec<Piece>, u32), Trouble> {
+    /// What a copy moves between global memory and an address of shared memory.
+    fn moved(&mut self, copy: &BulkCopy, shared: u64, by: By) -> Result<Moved, Trouble> {
         let registers = &self.warps[usize::from(by.warp)].registers;
         let lane = usize::from(by.lane);
-        match global {
+        let prefetches = matches!(copy.kind, BulkKind::Prefetch);
+        match &copy.global {
             BulkGlobal::Line { address, bytes } => {
                 let bytes = registers.lane(*bytes, lane) as u32;
                 if bytes == 0 || !bytes.is_multiple_of(UNIT) {
@@ -143,7 +149,7 @@ impl Block<'_, '_> {
                 } else {
                     self.shared_at(shared, bytes)?;
                 }
-                Ok((vec![Piece { shared, global: Some(global), bytes, fill: Fill::default() }], bytes))
+                Ok(Moved { pieces: vec![Piece { shared, global: Some(global), bytes }], bytes, ..Moved::default() })
             }
             BulkGlobal::Box { map, at } => {
                 let at: Vec<i32> = at.iter().map(|one| registers.lane(*one, lane) as i32).collect();
@@ -152,9 +158,9 @@ impl Block<'_, '_> {
                 let (first, second) = bytes.split_at_mut(64);
                 self.read(place, first, Kind::Read, by)?;
                 self.read((place.0, place.1.wrapping_add(64)), second, Kind::Read, by)?;
-                let map = read_map(&bytes, at.len())?;
+                let mut map = read_map(&bytes, at.len())?;
                 if prefetches {
-                    return Ok((Vec::new(), 0));
+                    return Ok(Moved::default());
                 }
                 aligned(shared, BOX_ALIGNMENT)?;
                 // An H200 stops at another place, on either side of the tensor's edge, as at an illegal instruction.
@@ -163,14 +169,23 @@ impl Block<'_, '_> {
                     let what = format!("found a box whose rows begin at byte {first}, wanted a multiple of {UNIT}");
                     return Err(Trouble::new(FaultKind::Misaligned, what));
                 }
+                if matches!(copy.kind, BulkKind::Store { .. }) {
+                    // Before the tensor an H200 stops at a store as at an illegal instruction, while it fills what a load finds.
+                    if let Some((axis, at)) = at.iter().enumerate().find(|(_, at)| **at < 0) {
+                        let what = format!("found a box to store at {at} along axis {axis}, wanted 0 or more");
+                        return Err(Trouble::new(FaultKind::TensorMap, what));
+                    }
+                    map = map.stored();
+                }
                 let bytes = u32::try_from(map.box_bytes()).unwrap_or(u32::MAX);
                 self.shared_at(shared, bytes)?;
-                Ok((boxed(&map, &at, shared), bytes))
+                Ok(Moved { pieces: boxed(&map, &at, shared), bytes, fill: map.fill, rounds: map.rounds })
             }
         }
     }
 
-    fn bulk_load(&mut self, mbarrier: &Address, pieces: Vec<Piece>, bytes: u32, by: By) -> Result<(), Trouble> {
+    fn bulk_load(&mut self, mbarrier: &Address, moved: Moved, by: By) -> Result<(), Trouble> {
+        let Moved { pieces, bytes, fill, rounds } = moved;
         let mbarrier = self.object_place(mbarrier, by)?;
         let counted = self.count_copy(mbarrier, by)?;
         let thread = usize::from(by.warp) * LANES + usize::from(by.lane);
@@ -179,15 +194,18 @@ impl Block<'_, '_> {
         self.grid.counters.shared.count_bulk(bytes);
         let mut data = Vec::with_capacity(bytes as usize);
         for piece in &pieces {
-            let &Piece { shared, bytes, .. } = piece;
+            let (&Piece { shared, bytes, .. }, end) = (piece, data.len());
             let noted =
                 self.shared_races.phase_access(Kind::PhaseWrite, shared, bytes, &counted.by, thread, &self.clocks);
             noted.map_err(|conflict| Trouble::conflict("shared", conflict))?;
             let Some(global) = piece.global else {
-                piece.fill(&mut data);
+                data.extend(fill.iter().cycle().take(bytes as usize));
                 continue;
             };
             self.read_global(global, bytes, &mut data)?;
+            if rounds {
+                round_to_tf32(&mut data[end..]);
+            }
             let races = &mut self.grid.races;
             let noted = races.phase_access(Kind::PhaseRead, global, bytes, &counted.by, thread, &self.clocks);
             noted.map_err(|conflict| Trouble::conflict("global", conflict))?;
@@ -203,10 +221,10 @@ impl Block<'_, '_> {
         from.read(at, &mut data[end..]).map_err(|missing| uninitialised("global", address - at as u64 + missing as u64))
     }
 
-    fn bulk_store(&mut self, pieces: Vec<Piece>, bytes: u32, by: By) -> Result<(), Trouble> {
+    fn bulk_store(&mut self, Moved { mut pieces, bytes, .. }: Moved, by: By) -> Result<(), Trouble> {
         let number = self.async_number();
         // What lies outside of the tensor is not written, and need not be there.
-        let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| piece.global.is_some()).collect();
+        pieces.retain(|piece| piece.global.is_some());
         let written = pieces.iter().filter_map(|piece| Some((piece.global?, piece.bytes)));
         self.grid.counters.global_writes.count_bulk(written);
         self.grid.counters.shared.count_bulk(bytes);

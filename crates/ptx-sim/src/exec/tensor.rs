@@ -2,6 +2,7 @@
 
 use super::Trouble;
 use crate::fault::FaultKind;
+use crate::float::{Round, TF32, round};
 use crate::tensor_map::{Layout, Swizzle};
 
 /// Bytes that lie together in both memories.
@@ -10,22 +11,13 @@ pub(super) struct Piece {
     /// `None` outside of the tensor.
     pub(super) global: Option<u64>,
     pub(super) bytes: u32,
-    /// Outside of the tensor, the bytes of an element.
-    pub(super) fill: Fill,
 }
 
-/// What stands for elements outside of a tensor: the bytes of one, of which there are so many.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Fill {
-    element: [u8; 8],
-    bytes: usize,
-}
-
-impl Piece {
-    /// Appends what stands for elements outside of the tensor. A piece begins with an element and ends with one.
-    pub(super) fn fill(&self, data: &mut Vec<u8>) {
-        let Fill { element, bytes } = self.fill;
-        data.extend(element[..bytes.max(1)].iter().cycle().take(self.bytes as usize));
+/// Elements of single precision as a load rounds them to TF32, whose 19 bits are the upper ones.
+pub(super) fn round_to_tf32(elements: &mut [u8]) {
+    for element in elements.as_chunks_mut::<4>().0 {
+        let bits = round(f32::from_le_bytes(*element).into(), TF32, Round::Nearest) as u32;
+        *element = (bits << 13).to_le_bytes();
     }
 }
 
@@ -83,14 +75,12 @@ fn row_start(map: &Layout, at: &[i32], row: u32) -> Option<u64> {
 /// Adds some bytes of a row, in as many pieces as the swizzle makes of them.
 fn cut(map: &Layout, row: u64, bytes: std::ops::Range<u32>, global: Option<u64>, pieces: &mut Vec<Piece>) {
     const ATOM: u32 = 16;
-    let fill =
-        if global.is_none() { Fill { element: map.fill, bytes: map.element_bytes as usize } } else { Fill::default() };
     let mut from = bytes.start;
     while from < bytes.end {
         let to = if map.swizzle == Swizzle::None { bytes.end } else { bytes.end.min((from / ATOM + 1) * ATOM) };
         let shared = swizzled(map.swizzle, row + u64::from(from));
         let global = global.map(|start| start.wrapping_add(from.into()));
-        pieces.push(Piece { shared, global, bytes: to - from, fill });
+        pieces.push(Piece { shared, global, bytes: to - from });
         from = to;
     }
 }

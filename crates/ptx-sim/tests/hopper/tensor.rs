@@ -174,12 +174,7 @@ fn boxes_of_every_rank_with_any_coordinates() {
 
 #[test]
 fn elements_outside_are_zeros_or_nan() {
-    for (element, is_nan) in [
-        (Element::F16, (|word| half::f16::from_bits(word as u16).is_nan()) as fn(u32) -> bool),
-        (Element::Bf16, |word| half::bf16::from_bits(word as u16).is_nan()),
-        (Element::F32, |word| f32::from_bits(word).is_nan()),
-        (Element::Tf32, |word| f32::from_bits(word).is_nan()),
-    ] {
+    for element in [Element::F16, Element::Bf16, Element::F32, Element::Tf32, Element::F64] {
         let columns = 64 / element.bytes();
         let tensor = Tensor::new(element, &[columns.into(), 4], &[columns, 2]);
         let tensor = Tensor { fill: OutOfBoundsFill::Nan, ..tensor };
@@ -187,12 +182,69 @@ fn elements_outside_are_zeros_or_nan() {
         // The second row is outside, and so is half of the first.
         let out = load(&tensor, &[columns as i32 / 2, 3], 0, 128).input(input).run(3).unwrap();
         assert!(out[..8].iter().all(|word| *word == 0), "{element:?} {out:x?}");
-        assert!(out[8..].iter().all(|word| is_nan(*word)), "{element:?} {out:x?}");
+        // As an H200 has it.
+        assert!(out[8..].iter().all(|word| *word == 0x7ff7_7ff7), "{element:?} {out:x?}");
     }
     // A box wholly outside reads nothing, also where there is nothing to read.
     let tensor = Tensor::new(Element::U16, &[64, 4], &[64, 2]);
     is_right(&load(&tensor, &[0, 1000], 0, 256).input(Vec::new()), |_| 0);
     is_right(&load(&tensor, &[i32::MIN, i32::MAX], 0, 256).input(Vec::new()), |_| 0);
+}
+
+/// Of single precision, what an H200 loads of it as TF32: halfway between two numbers and beside, at the ends of ranges, and NaN.
+const ROUNDED: [(u32, u32); 44] = [
+    (0x3f9e_0653, 0x3f9e_0000),
+    (0xc049_0001, 0xc049_0000),
+    (0x3f80_0000, 0x3f80_0000),
+    (0x3f80_0001, 0x3f80_0000),
+    (0xbf80_0fff, 0xbf80_0000),
+    (0x3f80_1000, 0x3f80_0000),
+    (0xbf80_1000, 0xbf80_0000),
+    (0x3f80_1001, 0x3f80_2000),
+    (0xbf80_1800, 0xbf80_2000),
+    (0x3f80_1fff, 0x3f80_2000),
+    (0x3f80_2fff, 0x3f80_2000),
+    (0x3f80_3000, 0x3f80_4000),
+    (0xbf80_3000, 0xbf80_4000),
+    (0x4049_1000, 0x4049_0000),
+    (0xc049_f000, 0xc04a_0000),
+    (0x3fff_efff, 0x3fff_e000),
+    (0x3fff_f000, 0x4000_0000),
+    (0xbfff_ffff, 0xc000_0000),
+    (0x7f7f_efff, 0x7f7f_e000),
+    (0x7f7f_f000, 0x7f80_0000),
+    (0xff7f_ffff, 0xff80_0000),
+    (0x7f80_0000, 0x7f80_0000),
+    (0xff80_0000, 0xff80_0000),
+    (0x0000_0000, 0x0000_0000),
+    (0x8000_0000, 0x8000_0000),
+    (0x0000_0001, 0x0000_0000),
+    (0x8000_1000, 0x8000_0000),
+    (0x0000_1001, 0x0000_2000),
+    (0x8000_3000, 0x8000_4000),
+    (0x007f_efff, 0x007f_e000),
+    (0x007f_f000, 0x0080_0000),
+    (0x807f_ffff, 0x8080_0000),
+    (0x0080_1000, 0x0080_0000),
+    (0x8080_1001, 0x8080_2000),
+    (0x7f80_0001, 0x7fff_e000),
+    (0xff80_1000, 0x7fff_e000),
+    (0x7f80_2000, 0x7fff_e000),
+    (0xffbf_ffff, 0x7fff_e000),
+    (0x7fc0_0000, 0x7fff_e000),
+    (0xffc0_0000, 0x7fff_e000),
+    (0x7fc0_1234, 0x7fff_e000),
+    (0x7fff_e000, 0x7fff_e000),
+    (0xffff_e000, 0x7fff_e000),
+    (0xffff_ffff, 0x7fff_e000),
+];
+
+#[test]
+fn a_load_rounds_to_tf32() {
+    let input: Vec<u8> = ROUNDED.iter().flat_map(|(from, _)| from.to_le_bytes()).collect();
+    let of = |element| load(&Tensor::new(element, &[44], &[44]), &[0], 0, 176).input(input.clone());
+    is_right_once(&of(Element::Tf32), |word| ROUNDED[word as usize].1);
+    is_right_once(&of(Element::F32), |word| ROUNDED[word as usize].0);
 }
 
 /// The tile's words, each its own place, are stored to a box of the output by the first thread.
@@ -210,25 +262,89 @@ fn store(tensor: &Tensor, at: &[i32], fence: &str, after: &str) -> Program {
     Program::new(32, &body).words(256).map(move |_, out| tensor.encode(out))
 }
 
+const FENCE: &str = "fence.proxy.async.shared::cta;";
+
 #[test]
 fn a_box_is_stored_where_it_is_inside() {
-    let fence = "fence.proxy.async.shared::cta;";
-    // 16 rows of 16 words; the box's 8 columns begin 4 before them, and its 4 rows end 1 behind.
+    // 16 rows of 16 words; the box's 8 columns end 4 behind them, and its 4 rows 1 behind.
+    for element in [Element::U32, Element::Tf32] {
+        let tensor = Tensor::new(element, &[16, 16], &[8, 4]);
+        let right = store(&tensor, &[12, 13], FENCE, "cp.async.bulk.wait_group.read 0;");
+        is_right(&right, |word| {
+            let (row, column) = (word / 16, word % 16);
+            if row >= 13 && column >= 12 { 4 * (8 * (row - 13) + column - 12) } else { 0 }
+        });
+    }
     let tensor = Tensor::new(Element::U32, &[16, 16], &[8, 4]);
-    let right = store(&tensor, &[-4, 13], fence, "cp.async.bulk.wait_group.read 0;");
-    is_right(&right, |word| {
-        let (row, column) = (word / 16, word % 16);
-        if row >= 13 && column < 4 { 4 * (8 * (row - 13) + column + 4) } else { 0 }
-    });
     is_found(&store(&tensor, &[0, 0], "", "cp.async.bulk.wait_group 0;"), &[ProxyFence]);
-    let unread = store(&tensor, &[0, 0], fence, "");
+    let unread = store(&tensor, &[0, 0], FENCE, "");
     assert_eq!(unread.run(0).unwrap_err().kind, InFlight);
     // What a load has mixed, a store puts back.
     let mixed = Tensor { swizzle: Swizzle::B128, ..Tensor::new(Element::U32, &[32, 8], &[32, 8]) };
-    is_right(&store(&mixed, &[0, 0], fence, "cp.async.bulk.wait_group 0;"), |word| {
+    is_right(&store(&mixed, &[0, 0], FENCE, "cp.async.bulk.wait_group 0;"), |word| {
         let (row, column) = (word / 32, word % 32);
         4 * (32 * row + ((column / 4) ^ row) * 4 + column % 4)
     });
+}
+
+#[test]
+fn a_box_is_not_stored_before_the_tensor() {
+    let tensor = Tensor::new(Element::U32, &[8, 4, 3, 3, 2], &[4, 2, 1, 1, 2]);
+    for axis in 0..5 {
+        // As near as it may be, and with nothing of the box inside.
+        for at in [if axis == 0 { -4 } else { -1 }, -1 << 20] {
+            let mut coordinates = [0; 5];
+            coordinates[axis] = at;
+            let fault = store(&tensor, &coordinates, FENCE, "cp.async.bulk.wait_group 0;").run(0).unwrap_err();
+            assert_eq!(fault.kind, WrongMap);
+            assert_eq!(fault.what, format!("found a box to store at {at} along axis {axis}, wanted 0 or more"));
+        }
+    }
+}
+
+/// Two rows of 20 bytes, the second 32 bytes behind the first, and tiles of two rows of 32 bytes.
+fn short_rows() -> Tensor {
+    Tensor::new(Element::U32, &[5, 2], &[8, 2])
+}
+
+#[test]
+fn a_store_ends_a_row_with_whole_16_bytes() {
+    let waited = "cp.async.bulk.wait_group 0;";
+    // A row ends in the second 16 bytes of the tile's.
+    let stored = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 0, 0];
+    is_right(&store(&short_rows(), &[0, 0], FENCE, waited).words(18), |word| stored[word as usize]);
+    // The tile has only the last 16 bytes, of which 8 are inside.
+    let beyond = Tensor::new(Element::U16, &[12, 2], &[8, 2]);
+    let stored = [0, 0, 0, 0, 0, 4, 8, 12, 0, 0, 0, 0, 16, 20, 24, 28];
+    is_right(&store(&beyond, &[8, 0], FENCE, waited).words(16), |word| stored[word as usize]);
+    // A row ends in the first 16 bytes, or with them: the second are not written.
+    for columns in [1, 4] {
+        let mut narrow = Tensor::new(Element::U32, &[columns, 2], &[8, 2]);
+        narrow.strides = vec![32];
+        let stored = [0, 4, 8, 12, 0, 0, 0, 0, 32, 36, 40, 44, 0, 0, 0, 0];
+        is_right(&store(&narrow, &[0, 0], FENCE, waited).words(16), |word| stored[word as usize]);
+    }
+    // What comes behind the end lies where the swizzle has it: in rows 4 to 7 the two 16 bytes have changed places.
+    let mixed = Tensor { swizzle: Swizzle::B32, ..Tensor::new(Element::U16, &[11, 8], &[16, 8]) };
+    is_right(&store(&mixed, &[0, 0], FENCE, waited).words(64), |word| 4 * if word < 32 { word } else { word ^ 4 });
+    // A box that begins behind the last 16 bytes is not written at all.
+    is_right(&store(&short_rows(), &[8, 0], FENCE, waited).words(18), |_| 0);
+}
+
+#[test]
+fn what_a_store_writes_behind_a_row_is_looked_at() {
+    let waited = "cp.async.bulk.wait_group 0;";
+    // The output ends with the second row; then with that row's last 16 bytes.
+    let ends = |words: usize| store(&short_rows(), &[0, 0], FENCE, waited).words(words).run(0);
+    assert_eq!(ends(13).unwrap_err().kind, OutOfBounds);
+    assert!(ends(16).is_ok());
+    // Somebody writes behind the first row before the store is waited for; or behind all that the store writes.
+    let write =
+        |to: u32| store(&short_rows(), &[0, 0], FENCE, &format!("st.global.u32 [%d0+{to}], 1;\n{waited}")).words(18);
+    let fault = write(28).run(0).unwrap_err();
+    assert_eq!(fault.kind, InFlight);
+    assert!(fault.what.starts_with("the byte of global memory at") && fault.earlier.is_some(), "{fault}");
+    assert!(write(64).run(0).is_ok());
 }
 
 #[test]
