@@ -7,7 +7,7 @@
 //
 // Compile-time choices, set by the host: ELEMENT, f16 or bf16; HEAD_DIM, to which q, k and v are padded.
 #include "tile/mma.cuh"
-#include "tile/rows.cuh"
+#include "tile/results.cuh"
 
 using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 128 ? 64 : 32>;
 using Medium = Block<4, 1, D <= 128 ? 64 : 32>;
@@ -25,25 +25,31 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
     const Halves<D> q = {shared_address(memory)};
     const auto k = [&](int stage) { return Halves<D>{q.data + (B::ROWS + 2 * stage * B::KEYS) * D * 2}; };
     const auto v = [&](int stage) { return Halves<D>{k(stage).data + B::KEYS * D * 2}; };
-    const auto start_to_load = [&](const Head<T>& head, int j0, int stage, Range wanted) {
-        start_copy<B::KEYS, B::THREADS>(k(stage), head.k, j0, wanted);
-        start_copy<B::KEYS, B::THREADS>(v(stage), head.v, j0, wanted);
+    const auto start_to_load = [&](const Rows<T>& k_rows, const Rows<T>& v_rows, int j0, int stage, Range wanted) {
+        start_copy<B::KEYS, B::THREADS>(k(stage), k_rows, j0, wanted);
+        start_copy<B::KEYS, B::THREADS>(v(stage), v_rows, j0, wanted);
         cp_async_commit();
     };
 
     // What all threads know alike lies in shared memory, for registers are short.
     __shared__ Place<B> at;
+    __shared__ Rows<T> k_rows, v_rows;
     int j0, end;
     bool has_rows;  // this warp
     {
-        const Place<B> place(problem, splits.count);
+        const unsigned share = B::PACKED ? blockIdx.x / splits.count : blockIdx.x, split = B::PACKED ? blockIdx.x % splits.count : 0;
+        // The last tiles of rows come first: under a causal mask they have the most keys.
+        const int tile = problem.row_tiles - 1 - share % problem.row_tiles;
+        Place<B> place;
+        place.init(problem, tile, share / problem.row_tiles, split, splits.count);
         if (place.row >= place.end_row) return;
         j0 = place.begin, end = place.end, has_rows = place.row + place.of_warp() < place.end_row;
+        const Head<T> head = place.head_of(problem, 0);
         // Line 4: load Q_i, and the first tile of keys, which takes longer, before it.
         if (j0 < end) {
-            start_to_load(place.head, j0, 0, place.any);
+            start_to_load(head.k, head.v, j0, 0, place.any);
             const Range rows = {place.row, place.end_row};
-            const Rows<T>& one = place.head.q;
+            const Rows<T>& one = head.q;
             if constexpr (B::PACKED) {
                 const Packed<T> all = {one.data, one.row, one.channel, problem.q.head, one.channels, place.pack()};
                 start_copy_of_some<B::THREADS>(q, all, place.row, (place.end_row - place.row + 15) / 16 * 16, rows);
@@ -52,7 +58,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
             }
             cp_async_commit();
         }
-        if (threadIdx.x == 0) at = place;
+        if (threadIdx.x == 0) at = place, k_rows = head.k, v_rows = head.v;
         if (j0 >= end) __syncthreads();  // else the loop has a barrier before anyone reads it
     }
     // Line 5: O = 0, l = 0, m = -inf, or nearly.
@@ -66,7 +72,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
         // Line 7: load K_j and V_j, which are on their way already, and send for the next.
         cp_async_wait<0>();
         __syncthreads();  // they are whole for all threads, and the tiles before them have been read by all
-        if (j0 + B::KEYS < end) start_to_load(at.head, j0 + B::KEYS, stage ^ 1, {0, at.any.end});
+        if (j0 + B::KEYS < end) start_to_load(k_rows, v_rows, j0 + B::KEYS, stage ^ 1, {0, at.any.end});
 
         if (!has_rows) continue;  // it has helped to load
         // Line 8: S = Q_i K_j^T.
@@ -75,11 +81,12 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
         if (OPTIONS) apply_options(s, problem, at, j0);
         if (j0 < at.whole.start || j0 > at.whole.end) hide(s, at, j0);
         // Lines 9 and 10.
-        move_max(state, s, scale);
+        float rescale[B::OWN];
+        if (move_max(state, s, scale, rescale)) rescale_o(state, rescale);
         add_weighted_values(state, s, v(stage), scale);
     }
     // ANCHOR_END: stream
-    finish(problem, at, state, q, splits);
+    finish(problem, at, state, splits);
 }
 
 #define KERNEL(NAME, BLOCK, OPTIONS, BLOCKS)                                                                             \

@@ -86,31 +86,3 @@ __device__ void start_copy(Halves<WIDTH> to, Rows<T> from, int begin, Range want
         for (int c = 0; c < to.CHUNKS; c += ACROSS) cp_async_16(to.beyond(to_first, r, c), row + c * CHUNK);
     }
 }
-
-/// Copies rows `begin` to before begin + `COUNT` to rows of a matrix in device memory from `first` on, but for those from `end`
-/// on and channels behind the last. A warp does it for rows that it has written itself.
-template <int COUNT, class Matrix, class T>
-__device__ void copy_back(const Rows<T>& to, Matrix from, int begin, int first, int end) {
-    constexpr int WIDTH = from.CHUNKS * CHUNK;
-    const int lane = thread_index() % LANES;
-    if (first + COUNT <= end && to.channels == WIDTH && to.in_chunks()) {
-        constexpr int POWER = from.CHUNKS & -from.CHUNKS, ACROSS = POWER < 4 ? POWER : 4, DOWN = LANES / ACROSS;
-        const unsigned from_first = from.chunk(begin + lane / ACROSS, lane % ACROSS);
-        T* row = to.at(first + lane / ACROSS) + lane % ACROSS * CHUNK;
-#pragma unroll
-        for (int r = 0; r < COUNT; r += DOWN, row += DOWN * to.row) {
-#pragma unroll
-            for (int c = 0; c < from.CHUNKS; c += ACROSS) {
-                *(uint4*)(row + c * CHUNK) = load_shared(from.beyond(from_first, r, c));
-            }
-        }
-        return;
-    }
-#pragma unroll 1
-    for (int x = lane; x < COUNT * WIDTH; x += LANES) {
-        const int r = x / WIDTH, c = x % WIDTH;
-        if (first + r >= end || c >= to.channels) continue;
-        const unsigned number = from.chunk(begin + r, c / CHUNK) + c % CHUNK * 2;
-        to(first + r, c) = T{load_shared_16(number)};
-    }
-}

@@ -81,6 +81,23 @@ struct Range {
     int start, end;
 };
 
+/// What rows see of keys by the mask.
+struct Sight {
+    int q_len, k_len;
+    int left, right;  // as in [`Options`]
+
+    /// The keys that row `i` sees: aligned to the bottom right, the last row sits on the last key. Lengths and limits are below
+    /// 2^30.
+    __device__ Range visible(int i) const {
+        const int own = i + k_len - q_len;
+        const int start = left < 0 ? 0 : clamp(own - left), end = right < 0 ? k_len : clamp(own + right + 1);
+        return {start, max(start, end)};
+    }
+
+  private:
+    __device__ int clamp(int key) const { return max(0, min(k_len, key)); }
+};
+
 /// q . k in f64, for a product that overflows f32 though the score may not.
 template <class T>
 __device__ __noinline__ double wide_dot(const T* q, long long q_channel, const T* k, long long k_channel, int channels) {
@@ -119,13 +136,8 @@ template <class T> struct Head {
         scale = options.scale, softcap = options.softcap, left = options.left, right = options.right;
     }
 
-    /// The keys that row `i` sees by the mask: aligned to the bottom right, the last row sits on the last key. Lengths and
-    /// limits are below 2^30.
-    __device__ Range visible(int i) const {
-        const int own = i + k.len - q.len;
-        const int start = left < 0 ? 0 : clamp(own - left), end = right < 0 ? k.len : clamp(own + right + 1);
-        return {start, max(start, end)};
-    }
+    /// The keys that row `i` sees by the mask.
+    __device__ Range visible(int i) const { return Sight{q.len, k.len, left, right}.visible(i); }
 
     /// The keys that at least one of the rows from `first` to before `end` sees: neither end of `visible` ever falls.
     __device__ Range visible_to_any(int first, int end) const { return {visible(first).start, visible(end - 1).end}; }
@@ -163,6 +175,4 @@ template <class T> struct Head {
         T* data = (T*)t.data + batch * t.batch + head * t.head + start * t.row;
         return {data, t.row, t.channel, len, channels};
     }
-
-    __device__ int clamp(int key) const { return max(0, min(k.len, key)); }
 };

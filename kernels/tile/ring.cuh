@@ -23,11 +23,12 @@ template <int STAGES> struct Ring {
 /// Whose turn it is: a stage, and the parity of the phase in which it is filled. Who fills it waits for `empty` of the phase before,
 /// whose parity is the other one; who reads it waits for `full` of this one.
 template <int STAGES> struct Turn {
-    int stage = 0;
-    unsigned parity = 0;
+    static_assert((STAGES & STAGES - 1) == 0, "so that turns may wrap around");
+    unsigned number = 0;
 
-    __device__ void next() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
+    __device__ int stage() const { return number % STAGES; }
+    __device__ unsigned parity() const { return number / STAGES % 2; }
+    __device__ Turn before() const { return {number - 1}; }
+    __device__ void next() { ++number; }
 };
 // ANCHOR_END: ring

@@ -6,14 +6,17 @@
 //
 // Lines are those of Algorithm 1 of FlashAttention-2 (Dao, arXiv 2307.08691).
 //
-// Compile-time choices, set by the host: ELEMENT, f16 or bf16; HEAD_DIM, to which q, k and v are padded.
+// Compile-time choices, set by the host: ELEMENT, f16 or bf16; HEAD_DIM, to which q and k are padded, and HEAD_DIM_V, to which v is,
+// if not to the same.
 #pragma once
 #include "tile/careful.cuh"
 #include "tile/halves.cuh"
-#include "tile/splits.cuh"
 
 using T = ELEMENT;
-constexpr int D = HEAD_DIM;
+#ifndef HEAD_DIM_V
+#define HEAD_DIM_V HEAD_DIM
+#endif
+constexpr int D = HEAD_DIM, D_V = HEAD_DIM_V;
 
 /// A block of `WARPS` warps with rows, each with `TILES` times 16 of them, that takes `KEYS` keys at a time.
 template <int WARPS_, int TILES_, int KEYS_, bool PACKED_ = false> struct Block {
@@ -38,22 +41,21 @@ template <int TILES, int N> struct Accumulators {
 template <class B> struct Place {
     int split, group, sequence, first_head;
     int row, end_row;  // rows from `row` to before `end_row`
-    Head<T> head;      // the first
+    Sight sight;
     Range any;         // keys that a row sees at least
     Range whole;       // a tile of keys that begins from its start to its end, this one too, is seen in full by all rows
     int begin, end;    // keys of this block, in tiles
 
     Place() = default;  // for one in shared memory
 
-    __device__ Place(const Problem& problem, int splits) : split(0), group(problem.group) {
-        unsigned block = blockIdx.x;
-        if (B::PACKED) split = block % splits, block /= splits;
-        // The last tiles of rows come first: under a causal mask they have the most keys.
-        row = (problem.row_tiles - 1 - block % problem.row_tiles) * B::ROWS, block /= problem.row_tiles;
-        const unsigned heads = problem.heads / pack();
-        sequence = block / heads, first_head = block % heads * pack();
-        head = head_of(problem, 0);
-        end_row = min(row + B::ROWS, head.q.len * pack());
+    /// Tile `tile` of the rows of the `heads`-th pack of heads, that of sequence 0 first, and the `split_`-th share of its keys.
+    __device__ void init(const Problem& problem, int tile, int heads, int split_ = 0, int splits = 1) {
+        split = split_, group = problem.group;
+        const int packs = problem.heads / pack();
+        sequence = heads / packs, first_head = heads % packs * pack();
+        const Sequence lengths = problem.sequence(sequence);
+        sight = {lengths.q_len, lengths.k_len, problem.options.left, problem.options.right};
+        row = tile * B::ROWS, end_row = min(row + B::ROWS, sight.q_len * pack());
 
         const Range first = visible(row), last = visible(end_row - 1);
         any = {first.start, last.end}, whole = {last.start, first.end - B::KEYS};
@@ -69,7 +71,7 @@ template <class B> struct Place {
     /// The r-th row of which this lane has numbers.
     __device__ int own(int r) const { return row + of_warp() + r / 2 * 16 + r % 2 * 8 + thread_index() % LANES / 4; }
     /// The keys that row r sees; of a row behind the last, those of the last.
-    __device__ Range visible(int r) const { return head.visible(min(r / pack(), head.q.len - 1)); }
+    __device__ Range visible(int r) const { return sight.visible(min(r / pack(), sight.q_len - 1)); }
 };
 // ANCHOR_END: place
 
@@ -81,7 +83,7 @@ constexpr float LOWEST = -0x1.fffffep127f;
 
 /// What a warp knows of its rows. A lane has its share of their numbers of O, its share of l, and m times log2(e).
 template <class B> struct State {
-    Accumulators<B::TILES, D / 8> o = {};
+    Accumulators<B::TILES, D_V / 8> o = {};
     float m[B::OWN], l[B::OWN] = {};
 };
 
@@ -134,10 +136,10 @@ template <class B> __device__ void hide(Scores<B>& s, const Place<B>& at, int j0
 constexpr float SLACK = 8.0f;
 
 // ANCHOR: softmax
-/// Line 9, and the first half of line 10: m_new = max(m, rowmax(S)), l = e^(m - m_new) l, O = diag(e^(m - m_new)) O; nothing
-/// where no m has moved. `scale` is of the scores, and makes e^x a power of two.
-template <class B> __device__ void move_max(State<B>& state, Scores<B>& s, float scale) {
-    float m_new[B::OWN];
+/// Line 9, and of line 10 what is not O: m_new = max(m, rowmax(S)), l = e^(m - m_new) l. `rescale` is what O is to be multiplied
+/// by; whether one of the warp's is not 1. `scale` is of the scores, and makes e^x a power of two.
+template <class B>
+__device__ bool move_max(State<B>& state, Scores<B>& s, float scale, float (&rescale)[B::OWN]) {
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
@@ -145,16 +147,20 @@ template <class B> __device__ void move_max(State<B>& state, Scores<B>& s, float
 #pragma unroll
         for (int n = 0; n < B::KEYS / 8; ++n) most = fmaxf(most, fmaxf(s.of_row(r, n, 0), s.of_row(r, n, 1)));
         most = max_over<4>(most) * scale;
-        m_new[r] = most - state.m[r] > SLACK ? most : state.m[r];
-        moved |= m_new[r] != state.m[r];
+        const float m_new = most - state.m[r] > SLACK ? most : state.m[r];
+        moved |= m_new != state.m[r];
+        rescale[r] = ex2(state.m[r] - m_new);
+        state.m[r] = m_new, state.l[r] *= rescale[r];
     }
-    if (!__any_sync(ALL_LANES, moved)) return;
+    return __any_sync(ALL_LANES, moved);
+}
+
+/// The first half of line 10: O = diag(e^(m - m_new)) O.
+template <class B> __device__ void rescale_o(State<B>& state, const float (&rescale)[B::OWN]) {
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
-        const float rescale = ex2(state.m[r] - m_new[r]);
-        state.m[r] = m_new[r], state.l[r] *= rescale;
 #pragma unroll
-        for (int c = 0; c < D / 8; ++c) state.o.of_row(r, c, 0) *= rescale, state.o.of_row(r, c, 1) *= rescale;
+        for (int c = 0; c < D_V / 8; ++c) state.o.of_row(r, c, 0) *= rescale[r], state.o.of_row(r, c, 1) *= rescale[r];
     }
 }
 
@@ -171,85 +177,29 @@ __device__ void weights(State<B>& state, Scores<B>& s, int t, int n, float scale
         a[x] = pair_from_f32<T>(low, high);
     }
 }
+
+/// The same as [`weights`] of all keys at once, in place of S, for [`pack`].
+template <class B> __device__ void exponentiate(State<B>& state, Scores<B>& s, float scale) {
+#pragma unroll
+    for (int n = 0; n < B::KEYS / 8; ++n) {
+#pragma unroll
+        for (int r = 0; r < B::OWN; ++r) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                float& x = s.of_row(r, n, e);
+                x = ex2(fmaf(x, scale, -state.m[r]));
+                state.l[r] += x;
+            }
+        }
+    }
+}
+
+/// P~ as A of the product with V.
+template <class B> __device__ void pack(unsigned (&p)[B::KEYS / 16][4], Scores<B>& s) {
+#pragma unroll
+    for (int n = 0; n < B::KEYS / 8; ++n) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) p[n / 2][n % 2 * 2 + r] = pair_from_f32<T>(s.of_row(r, n, 0), s.of_row(r, n, 1));
+    }
+}
 // ANCHOR_END: softmax
-
-/// Beyond this a score times log2(e), rounded, is off by enough to be seen in a weight. A row of such scores is computed with
-/// care. So is one of numbers that are not finite, or so large that rounded weights might take a mean of values beyond them.
-constexpr float FARTHEST = 0x1p12f;
-static_assert(-LOWEST > FARTHEST);
-
-/// Channels c and c + 1 of a row of O.
-struct Pair {
-    int c;
-    float low, high;
-};
-
-/// Writes a row: O and lse, or what `fa2_mma_combine` makes them of. Lanes have `COUNT` pairs of channels each, and `one` of them
-/// writes the rest. Rows of O gather in shared memory, to be written in whole chunks.
-template <class B, int COUNT, class Matrix, class PairAt>
-__device__ void put_row(
-    const Problem& problem, const Splits& splits, const Place<B>& at, Matrix gathered, int row, float m, float l, bool one,
-    PairAt pair_at) {
-    if constexpr (B::PACKED) {
-        const long long heads = (long long)at.split * problem.batch + at.sequence;
-        const long long index = (heads * problem.heads + at.first_head + row % at.pack()) * problem.q_len + row / at.pack();
-#pragma unroll
-        for (int x = 0; x < COUNT; ++x) {
-            const Pair pair = pair_at(x);
-            if (pair.c < D) *(float2*)(splits.o + index * D + pair.c) = make_float2(pair.low, pair.high);
-        }
-        if (one) splits.m[index] = m, splits.l[index] = l;
-    } else {
-        // Lines 12 and 13: O = diag(l)^-1 O, L = m + ln l.
-        const float factor = final_factor(m, l, at.head.sink);
-#pragma unroll
-        for (int x = 0; x < COUNT; ++x) {
-            const Pair pair = pair_at(x);
-            const unsigned to = gathered.chunk(row - at.row, pair.c / CHUNK) + pair.c % CHUNK * sizeof(T);
-            if (pair.c < D) store_shared(to, pair_from_f32<T>(pair.low * factor, pair.high * factor));
-        }
-        if (one) at.head.store_lse(row, log_sum_exp(m, l));
-    }
-}
-
-/// Lines 12 to 15, for the rows of a warp. `splits` are asked for where rows of several heads are packed.
-template <class B, class Matrix>
-__device__ void finish(
-    const Problem& problem, const Place<B>& at, State<B>& state, Matrix gathered, const Splits& splits = {}) {
-    const int lane = threadIdx.x % LANES;
-    unsigned again = 0;  // rows of the warp that are to be computed with care
-    __syncwarp();        // no lane reads rows of Q any more: rows of O take their place
-#pragma unroll
-    for (int r = 0; r < B::OWN; ++r) {
-        const float l = sum_over<4>(state.l[r]), m = state.m[r] * LN_2;
-        float square = 0.0f;  // of the row; not finite where a number of it is not
-#pragma unroll
-        for (int c = 0; c < D / 4; ++c) {
-            const float x = state.o.of_row(r, c / 2, c % 2);
-            square = fmaf(x, x, square);
-        }
-        const float most = LARGEST<T> * l;
-        const bool careful = !(sum_over<4>(square) < most * most) || fabsf(state.m[r]) > FARTHEST;
-        for (unsigned rows = __ballot_sync(ALL_LANES, careful && lane % 4 == 0); rows; rows &= rows - 1) {
-            again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
-        }
-        if (careful || at.own(r) >= at.end_row) continue;
-        put_row<B, D / 8>(problem, splits, at, gathered, at.own(r), m, l, lane % 4 == 0, [&](int c) {
-            return Pair{8 * c + lane % 4 * 2, state.o.of_row(r, c, 0), state.o.of_row(r, c, 1)};
-        });
-    }
-#pragma unroll 1
-    for (; again; again &= again - 1) {
-        const int row = at.row + at.of_warp() + __ffs(again) - 1;
-        if (row >= at.end_row) continue;
-        const Range seen = at.visible(row), here = {max(seen.start, at.begin), min(seen.end, at.end)};
-        const CarefulRow<D> found = careful_row<D>(at.head_of(problem, row), row / at.pack(), here);
-        put_row<B, found.PAIRS>(problem, splits, at, gathered, row, found.m, found.l, lane == 0, [&](int x) {
-            return Pair{2 * (lane + x * LANES), found.o[x][0], found.o[x][1]};
-        });
-    }
-    if constexpr (!B::PACKED) {
-        __syncwarp();  // the rows of the warp are whole
-        copy_back<B::ROWS_OF_WARP>(at.head.o, gathered, at.of_warp(), at.row + at.of_warp(), at.end_row);
-    }
-}

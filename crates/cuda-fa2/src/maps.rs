@@ -1,5 +1,6 @@
 //! Tensor maps of q, k and v, for kernels whose tiles are copied by Hopper's copy engine (TMA): what it asks of tensors.
 
+use crate::params::Schedule;
 use crate::plan::{Extra, Launch, Plan, Shape, launch_shape};
 use crate::tensors::{DeviceTensor, Tensors};
 use attention::{AttentionError, DType};
@@ -23,33 +24,45 @@ pub(crate) struct MapOf {
     rows: u32,
 }
 
-/// A kernel that takes the problem and maps of q, k and v.
+/// Kernels that take the problem, maps of q, k and v, and a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
-    /// The kernel's variant.
+    /// The kernels' variant.
     pub variant: &'static Variant,
-    /// Its place among those of the variant.
+    /// The place of the kernel among those of the variant.
     pub kernel: usize,
+    /// That of one that is launched before it, as a single block, and begins a count; without one there is no count.
+    pub start: Option<usize>,
     /// Blocks of the grid.
     pub blocks: usize,
+    /// What the blocks share out: tiles of rows, and how many heads a section of them has.
+    pub tiles: usize,
+    /// See [`tiles`](Self::tiles).
+    pub section: usize,
     /// Rows of a box of q, and of one of k and v, 1 to 256.
     pub boxes: [u32; 2],
 }
 
 impl Plan {
-    /// Adds a launch of a kernel that takes the problem and maps of q, k and v, and asks tensors for what the copy engine does.
+    /// Adds launches of kernels that take the problem, maps of q, k and v and a schedule, and asks tensors for what the copy engine
+    /// does.
     ///
     /// # Errors
-    /// There are too many blocks.
-    pub fn launch_mapped(
-        &mut self,
-        rung: &'static str,
-        shape: &Shape,
-        Mapped { variant, kernel, blocks, boxes: [q_rows, k_rows] }: Mapped,
-    ) -> Result<(), AttentionError> {
-        let (kernel, threads, shared_bytes) = variant.kernels[kernel];
-        let launch = launch_shape(rung, blocks, [threads, 1, 1], shared_bytes as usize)?;
-        self.launches.push(Launch { variant, kernel, shape: launch, extra: Extra::Maps });
+    /// There are too many tiles.
+    pub fn launch_mapped(&mut self, rung: &'static str, shape: &Shape, mapped: Mapped) -> Result<(), AttentionError> {
+        let Mapped { variant, kernel, start, blocks, tiles, section, boxes: [q_rows, k_rows] } = mapped;
+        // All tiles fit the grid of a kernel that has a block for each.
+        launch_shape(rung, tiles, [1; 3], 0)?;
+        let schedule = Schedule { tiles: tiles as i32, section: section.min(tiles) as i32, next: 0 };
+        if start.is_some() {
+            self.workspace_bytes = self.workspace_bytes.max(size_of::<u32>());
+        }
+        for (kernel, blocks) in start.map(|start| (start, 1)).into_iter().chain([(kernel, blocks)]) {
+            let (kernel, threads, shared_bytes) = variant.kernels[kernel];
+            let shape = launch_shape(rung, blocks, [threads, 1, 1], shared_bytes as usize)?;
+            let extra = Extra::Maps { schedule, counts: start.is_some() };
+            self.launches.push(Launch { variant, kernel, shape, extra });
+        }
         let batch = if shape.packed { 1 } else { shape.sequences.len() };
         let ends = |end: fn(&attention::Sequence) -> usize| shape.sequences.iter().map(end).max().unwrap_or(0);
         let (q_end, k_end) = (ends(|sequence| sequence.q.end), ends(|sequence| sequence.k.end));

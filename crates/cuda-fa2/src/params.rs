@@ -78,6 +78,18 @@ pub(crate) struct Splits {
     pub(crate) padding: i32,
 }
 
+/// `Schedule` of `tile/jobs.cuh`: the tiles of rows that blocks share out which stay until all are done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Schedule {
+    /// Tiles of all heads.
+    pub tiles: i32,
+    /// Heads of all sequences whose tiles come before those of others.
+    pub section: i32,
+    /// The address of a count of 4 bytes; 0 where each block takes every so many.
+    pub(crate) next: u64,
+}
+
 /// `Blocks` of `05_fa1.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]

@@ -1,7 +1,7 @@
 //! What the host decides about a call before the device does anything.
 
 use crate::maps::MapOf;
-use crate::params::{self, Blocks, Running, Scores, Splits};
+use crate::params::{self, Blocks, Running, Schedule, Scores, Splits};
 use attention::{AttentionError, DType, Mask, Options, Problem, Sequence};
 use device::{Attributes, LaunchShape, Variant};
 
@@ -150,8 +150,11 @@ pub(crate) enum Extra {
     Splits(Splits),
     /// Nothing, but the problem comes piece by piece, as Triton has it.
     Triton,
-    /// Tensor maps of q, k and v, [the plan's](Plan::maps).
-    Maps,
+    /// Tensor maps of q, k and v, [the plan's](Plan::maps), and which tiles blocks take; whether they count them.
+    Maps {
+        schedule: Schedule,
+        counts: bool,
+    },
 }
 
 impl Plan {
@@ -208,6 +211,11 @@ impl Plan {
             self.maps = self.maps.or(other.maps);
         }
         self
+    }
+
+    /// Whether sequences have lengths of their own.
+    pub fn has_lengths(&self) -> bool {
+        self.tabled
     }
 
     /// Whether no row is asked for.

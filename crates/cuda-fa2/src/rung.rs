@@ -106,11 +106,19 @@ impl CudaRung {
             if self.step.is_some() && shape.block.iter().product::<u32>() > most {
                 shape.block = [most, 1, 1];
             }
+            if let (Some(step), Extra::Maps { schedule, .. }) = (self.step, &extra)
+                && step + 1 < self.algorithm.steps.len()
+            {
+                // Before the last step no block stays: each has one tile.
+                shape.grid[0] = schedule.tiles as u32;
+            }
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {
                 Extra::None => {}
                 Extra::Triton => args = triton::arguments(&problem).to_vec(),
-                Extra::Maps => args.push(Arg::Bytes(bytemuck::cast_slice(&maps))),
+                Extra::Maps { schedule, .. } => {
+                    args.extend([Arg::Bytes(bytemuck::cast_slice(&maps)), Arg::Bytes(bytemuck::bytes_of(schedule))]);
+                }
                 Extra::Splits(splits) => args.push(Arg::Bytes(bytemuck::bytes_of(splits))),
                 Extra::Scores(scores) => args.push(Arg::Bytes(bytemuck::bytes_of(scores))),
                 Extra::Running(blocks, running) => {
@@ -201,7 +209,13 @@ impl Extra {
     /// The arguments for a workspace at this address.
     fn at(self, workspace: u64) -> Extra {
         match self {
-            Extra::None | Extra::Triton | Extra::Maps => self,
+            Extra::None | Extra::Triton => self,
+            Extra::Maps { mut schedule, counts } => {
+                if counts {
+                    schedule.next = workspace;
+                }
+                Extra::Maps { schedule, counts }
+            }
             Extra::Splits(mut splits) => {
                 splits.o += workspace;
                 splits.m += workspace;

@@ -1,7 +1,7 @@
-//! What the host decides: which variant, how many blocks.
+//! What the host decides: which variant, which blocks, in which order they take their tiles.
 
-use attention::{AttentionError, DType};
-use cuda_fa2::{Algorithm, Call, Mapped, Plan, Step};
+use attention::{AttentionError, DType, Mask};
+use cuda_fa2::{Algorithm, Call, Mapped, Plan, Step, asks_for_options};
 use device::Variant;
 
 /// FlashAttention-3.
@@ -14,76 +14,95 @@ pub static FA3: Algorithm = Algorithm {
     planner: plan,
 };
 
-/// From plain loads to warps that do nothing but copy.
-static STEPS: [Step; 3] = [
+/// From plain loads to blocks that stay.
+static STEPS: [Step; 6] = [
     Step { name: "1 wgmma", diff: None },
     Step { name: "2 TMA and a ring", diff: Some("steps/fa3/2-tma.diff") },
     Step { name: "3 registers for those who multiply", diff: Some("steps/fa3/3-setmaxnreg.diff") },
+    Step { name: "4 softmax beside products", diff: Some("steps/fa3/4-overlap.diff") },
+    Step { name: "5 turns", diff: Some("steps/fa3/5-turns.diff") },
+    Step { name: "6 blocks that stay", diff: Some("steps/fa3/6-persistent.diff") },
 ];
 
-/// A block of threads, by what q, k and v are padded to.
-#[derive(Clone, Copy, Debug)]
-struct Block {
+/// A block of threads, and the kernel that has such blocks.
+#[derive(Debug)]
+struct Row {
+    /// What q and k are padded to, and what v is.
     head_dim: usize,
+    head_dim_v: usize,
     /// Warpgroups that multiply, with 64 rows each.
     consumers: usize,
     /// Of a tile.
     keys: usize,
-    /// Of a ring.
-    stages: usize,
+    variant: Variant,
 }
 
-/// The blocks of `06_fa3.cu`. A consumer has O and S in registers, `head_dim + keys` numbers for each row in 4 lanes, beside P:
-/// three of them fit at 64 channels alone. Shared memory holds Q and, in each stage, a tile of K and one of V: 152 to 192 KiB.
-const BLOCKS: [Block; 3] = [
-    Block { head_dim: 64, consumers: 3, keys: 128, stages: 4 },
-    Block { head_dim: 128, consumers: 2, keys: 128, stages: 2 },
-    Block { head_dim: 256, consumers: 2, keys: 64, stages: 2 },
-];
-
-impl Block {
-    const fn rows(self) -> usize {
-        64 * self.consumers
-    }
-
-    /// One more warpgroup copies.
-    const fn threads(self) -> u32 {
-        128 * (self.consumers as u32 + 1)
-    }
-
-    const fn shared_bytes(self) -> u32 {
-        ((self.rows() + 2 * self.stages * self.keys) * self.head_dim * 2) as u32
-    }
-}
-
-macro_rules! variant {
-    ($name:literal, $element:literal, $head_dim:literal, $block:literal) => {
-        Variant {
-            file: "06_fa3.cu",
-            name: $name,
-            defines: &[("ELEMENT", $element), ("HEAD_DIM", $head_dim)],
-            arch: "sm_90a",
-            kernels: &[
-                ("fa3", BLOCKS[$block].threads(), BLOCKS[$block].shared_bytes()),
-                ("fa3_options", BLOCKS[$block].threads(), BLOCKS[$block].shared_bytes()),
-            ],
+macro_rules! row {
+    ($element:literal, $name:literal, d $d:literal / $d_v:literal, consumers $consumers:literal, keys $keys:literal,
+        stages $stages:literal, turns $turns:literal, q_in_registers $in_registers:literal, options $options:literal) => {{
+        const THREADS: u32 = 128 * ($consumers + 1);
+        const SHARED: u32 = 2 * (64 * $consumers * $d + $stages * $keys * ($d + $d_v));
+        Row {
+            head_dim: $d,
+            head_dim_v: $d_v,
+            consumers: $consumers,
+            keys: $keys,
+            variant: Variant {
+                file: "06_fa3.cu",
+                name: concat!($element, ".", $name),
+                defines: &[
+                    ("ELEMENT", $element),
+                    ("HEAD_DIM", stringify!($d)),
+                    ("HEAD_DIM_V", stringify!($d_v)),
+                    ("BLOCK_CONSUMERS", stringify!($consumers)),
+                    ("BLOCK_KEYS", stringify!($keys)),
+                    ("BLOCK_STAGES", stringify!($stages)),
+                    ("BLOCK_TURNS", stringify!($turns)),
+                    ("BLOCK_Q_IN_REGISTERS", stringify!($in_registers)),
+                    ("SCORE_OPTIONS", stringify!($options)),
+                ],
+                arch: "sm_90a",
+                kernels: &[("fa3", THREADS, SHARED), ("fa3_start", 1, 0)],
+            },
         }
+    }};
+}
+
+/// Rows of a type: without options, and with them. A consumer has O and S in registers, d_v + keys numbers of each row in four
+/// lanes, beside P and perhaps Q. Shared memory, of which a block has 227 KiB, holds Q, and in each stage a tile of K and one of V.
+macro_rules! rows {
+    ($element:literal) => {
+        [
+            // Products are short beside the exponentials: three consumers have more of these to hide behind, and share K and V.
+            row!($element, "d64", d 64 / 64, consumers 3, keys 128, stages 4, turns true, q_in_registers false, options false),
+            // Shared memory is what products wait for: with Q in registers they read a third less of it.
+            row!($element, "d128", d 128 / 128, consumers 2, keys 128, stages 2, turns true, q_in_registers true, options false),
+            // Registers have no room for 192 channels of Q.
+            row!($element, "d192", d 192 / 128, consumers 2, keys 128, stages 2, turns true, q_in_registers false, options false),
+            // O takes 128 registers, and 64 keys are what is left. Products are so long that turns only cost.
+            row!($element, "d256", d 256 / 256, consumers 2, keys 64, stages 2, turns false, q_in_registers false, options false),
+            // Options take registers: tiles of 64 keys.
+            row!($element, "d64.options", d 64 / 64, consumers 2, keys 64, stages 4, turns true, q_in_registers true, options true),
+            row!($element, "d128.options", d 128 / 128, consumers 2, keys 64, stages 4, turns true, q_in_registers true, options true),
+            row!($element, "d192.options", d 192 / 128, consumers 2, keys 64, stages 2, turns true, q_in_registers false, options true),
+            row!($element, "d256.options", d 256 / 256, consumers 2, keys 64, stages 2, turns false, q_in_registers false, options true),
+        ]
     };
 }
 
-/// Of each block in F16, then in BF16.
-static VARIANTS: [Variant; 6] = [
-    variant!("f16.d64", "f16", "64", 0),
-    variant!("f16.d128", "f16", "128", 1),
-    variant!("f16.d256", "f16", "256", 2),
-    variant!("bf16.d64", "bf16", "64", 0),
-    variant!("bf16.d128", "bf16", "128", 1),
-    variant!("bf16.d256", "bf16", "256", 2),
-];
+/// The tiles of each kernel, in F16 and in BF16.
+static TABLE: [[Row; 8]; 2] = [rows!("f16"), rows!("bf16")];
+
+/// Kernels without options come first.
+const PLAIN: usize = 4;
+
+/// Bytes of keys and values that a section of heads has: a small part of the level-2 cache, for all blocks read them at once, and
+/// behind them come others.
+const SECTION: usize = 8 << 20;
 
 /// Every variant of the kernel, as they are prebuilt.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
-    VARIANTS.iter()
+    TABLE.iter().flatten().map(|row| &row.variant)
 }
 
 fn plan(call: &Call) -> Result<Plan, AttentionError> {
@@ -92,16 +111,25 @@ fn plan(call: &Call) -> Result<Plan, AttentionError> {
     if target.compute_capability != (9, 0) {
         return refuse("devices that are not of compute capability 9.0 (Hopper)".into());
     }
-    let mut blocks = BLOCKS.into_iter().zip(&VARIANTS[dtype * BLOCKS.len()..]);
-    let Some((block, variant)) = blocks.find(|(block, _)| shape.d.max(shape.d_v) <= block.head_dim) else {
+    let (plain, with_options) = TABLE[dtype].split_at(PLAIN);
+    let mut rows = if asks_for_options(shape, options) { with_options } else { plain }.iter();
+    let Some(row) = rows.find(|row| shape.d <= row.head_dim && shape.d_v <= row.head_dim_v) else {
         return refuse("more than 256 channels".into());
     };
-    let mut plan = Plan::new(shape, options, block.rows());
+    let rows = 64 * row.consumers;
+    let mut plan = Plan::new(shape, options, rows);
     if !plan.is_empty() {
-        let kernel = usize::from(cuda_fa2::asks_for_options(shape, options));
-        let blocks = shape.all_heads().saturating_mul(shape.q_len().div_ceil(block.rows()));
-        let boxes = [block.rows() as u32, block.keys as u32];
-        plan.launch_mapped(rung, shape, Mapped { variant, kernel, blocks, boxes })?;
+        let tiles = shape.all_heads().saturating_mul(shape.q_len().div_ceil(rows));
+        let blocks = tiles.min(target.multiprocessors.max(1));
+        // Heads of a group share keys and values.
+        let group = shape.heads / shape.kv_heads;
+        let bytes = 2 * shape.k_len().max(1) * (shape.d + shape.d_v);
+        let section = group * (SECTION / bytes).max(1);
+        // Under a mask, and in a batch of different lengths, some tiles are more work than others.
+        let start = (options.mask != Mask::Full || plan.has_lengths()).then_some(1);
+        let boxes = [rows as u32, row.keys as u32];
+        let variant = &row.variant;
+        plan.launch_mapped(rung, shape, Mapped { variant, kernel: 0, start, blocks, tiles, section, boxes })?;
     }
     Ok(plan)
 }
@@ -118,19 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_the_blocks_that_are_planned_with() {
-        let text = device::file("06_fa3.cu").unwrap();
-        for line in [
-            "constexpr int CONSUMERS = D == 64 ? 3 : 2; ",
-            "constexpr int STAGES = D == 64 ? 4 : 2; ",
-            "using B = Block<4 * CONSUMERS, 1, D == 256 ? 64 : 128>;",
-        ] {
-            assert!(text.contains(line), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_block_has_64_rows_for_each_consumer() {
+    fn a_block_stays_on_each_multiprocessor_as_long_as_there_are_tiles() {
         let plain = Options::default();
         let rows = |d, d_v, rows| {
             let mut shape = Shape { heads: 6, kv_heads: 2, d, d_v, ..Shape::one(DType::Bf16) };
@@ -139,11 +155,24 @@ mod tests {
         };
         assert_eq!(rows(64, 8, 385), Ok(vec![("fa3", 6 * 3 * 3, 512)]));
         assert_eq!(rows(65, 8, 385), Ok(vec![("fa3", 6 * 3 * 4, 384)]));
-        assert_eq!(rows(8, 256, 1), Ok(vec![("fa3", 6 * 3, 384)]));
+        assert_eq!(rows(192, 128, 1), Ok(vec![("fa3", 6 * 3, 384)]));
+        assert_eq!(rows(8, 256, 1000), Ok(vec![("fa3", 132, 384)]));
         assert_eq!(rows(64, 64, 0), Ok(vec![]));
         assert!(rows(64, 257, 1).unwrap_err().contains("more than 256 channels"));
         let capped = Options { softcap: 30.0, ..Options::default() };
-        assert_eq!(plan(&Shape::one(DType::F16), &capped, Target::H200), Ok(vec![("fa3_options", 1, 512)]));
+        assert_eq!(plan(&Shape::one(DType::F16), &capped, Target::H200), Ok(vec![("fa3", 1, 384)]));
+    }
+
+    #[test]
+    fn blocks_count_tiles_that_differ_in_work() {
+        let counted = vec![("fa3_start", 1, 1), ("fa3", 1, 512)];
+        let causal = Options { mask: Mask::Causal, ..Options::default() };
+        let one = Shape::one(DType::F16);
+        assert_eq!(plan(&one, &causal, Target::H200), Ok(counted));
+        let mut ragged = Shape { heads: 2, kv_heads: 2, ..one };
+        ragged.sequences = vec![attention::Sequence { q: 0..5, k: 0..7 }, attention::Sequence { q: 0..1, k: 0..7 }];
+        let plan = FA3.plan(&ragged, &Options::default(), Target::H200).unwrap();
+        assert_eq!((plan.launches().count(), plan.workspace_bytes()), (2, 4));
     }
 
     #[test]
