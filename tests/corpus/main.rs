@@ -6,7 +6,7 @@
 //! what that GPU gives into the folder, and compares nothing.
 //!
 //! Of what Hopper copies and multiplies in the background, arithmetic says what it gives too: a trial holds the device against
-//! that. A family of which nothing is recorded yet is ignored, with that as the reason.
+//! that.
 
 mod compare;
 mod form;
@@ -34,9 +34,6 @@ use std::sync::OnceLock;
 /// A family's name and its programs.
 type Programs = (&'static str, Vec<Program>);
 
-/// Why a family is held against nothing.
-const NOT_RECORDED: &str = "not recorded: run with FLASH_LADDER_DEVICE=cuda FLASH_LADDER_RECORD=FOLDER on an H200";
-
 fn main() -> ExitCode {
     if let Some(folder) = std::env::var_os("FLASH_LADDER_RECORD") {
         return match recording::record(device(), &programs().collect::<Vec<_>>(), Path::new(&folder)) {
@@ -50,7 +47,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One device.
     arguments.test_threads = Some(1);
-    let mut trials: Vec<Trial> = families().iter().map(trial_of).collect();
+    let mut trials: Vec<Trial> = families().iter().map(|(name, programs)| Trial::test(*name, || agrees(programs))).collect();
     trials.push(Trial::test("hopper_programs_give_what_arithmetic_says", hopper_programs_give_what_arithmetic_says));
     trials.push(Trial::test("the_recording_keeps_the_promises_of_the_isa", the_recording_keeps_the_promises));
     trials.push(Trial::test("a_changed_bit_is_noticed", a_changed_bit_is_noticed));
@@ -62,19 +59,6 @@ fn main() -> ExitCode {
     let assembles = Trial::test("every_program_assembles", every_program_assembles);
     trials.push(assembles.with_kind(kind).with_ignored_flag(no_ptxas));
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// A family is held against what is recorded of it, if anything is.
-fn trial_of(family: &'static Programs) -> Trial {
-    let (name, programs) = family;
-    let recorded = is_recorded(family);
-    let kind = if recorded { "" } else { NOT_RECORDED };
-    Trial::test(*name, || agrees(programs)).with_kind(kind).with_ignored_flag(!recorded)
-}
-
-/// Something of the family is recorded; or there is no recording, which is for each trial to tell.
-fn is_recorded((_, programs): &Programs) -> bool {
-    stored().map_or(true, |stored| programs.iter().any(|program| stored.has(program)))
 }
 
 /// What is held against the recording: a simulated GPU, or the first GPU where `FLASH_LADDER_DEVICE` asks for it.
@@ -105,11 +89,6 @@ fn programs() -> impl Iterator<Item = &'static Program> {
     families().iter().flat_map(|(_, programs)| programs)
 }
 
-/// Those of the families that are recorded.
-fn recorded() -> impl Iterator<Item = &'static Program> {
-    families().iter().filter(|family| is_recorded(family)).flat_map(|(_, programs)| programs)
-}
-
 /// All that went wrong, as one failure.
 fn all_of(faults: Vec<String>) -> Result<(), Failed> {
     if faults.is_empty() { Ok(()) } else { Err(format!("{} programs\n{}", faults.len(), faults.join("\n")).into()) }
@@ -123,13 +102,12 @@ fn agrees(programs: &[Program]) -> Result<(), Failed> {
     all_of(runner.check_each(&programs.iter().collect::<Vec<_>>(), check)?)
 }
 
-/// The device gives what arithmetic says, where that says anything: it does of every program that is not recorded.
+/// The device gives what arithmetic says, where that says anything.
 fn hopper_programs_give_what_arithmetic_says() -> Result<(), Failed> {
     let runner = Runner::new(device().as_ref()?)?;
-    let unrecorded = families().iter().filter(|family| !is_recorded(family)).flat_map(|(_, programs)| programs);
-    let said = recorded().filter(|program| program.truth.is_some());
+    let said: Vec<_> = programs().filter(|program| program.truth.is_some()).collect();
     let check = |program: &Program| compare::is_true(program, &runner.run(program)?);
-    all_of(runner.check_each(&unrecorded.chain(said).collect::<Vec<_>>(), check)?)
+    all_of(runner.check_each(&said, check)?)
 }
 
 /// Approximations of the device are as near as the ISA says, so that the bounds are right, and inputs and outputs are
@@ -141,7 +119,7 @@ fn the_recording_keeps_the_promises() -> Result<(), Failed> {
         compare::agree(program, None, recorded)?;
         program.truth.as_ref().map_or(Ok(()), |_| compare::is_true(program, recorded))
     };
-    all_of(recorded().filter_map(|program| check(program).err()).collect())
+    all_of(programs().filter_map(|program| check(program).err()).collect())
 }
 
 /// The comparisons see one bit: the lowest where bits are compared, one in the middle of the fraction of what is near
@@ -174,7 +152,7 @@ fn a_changed_bit_is_noticed() -> Result<(), Failed> {
         compare::is_true(program, &changed).is_ok()
     });
     let said = agrees_when_changed.map(|(program, _)| format!("{}: a changed truth agrees", program.name));
-    all_of(recorded().filter_map(|program| check(program).err()).chain(said).collect())
+    all_of(programs().filter_map(|program| check(program).err()).chain(said).collect())
 }
 
 /// One fault is told in place of all that would follow. A stream in a capture stands for a device that was broken: waiting for

@@ -44,11 +44,6 @@ impl Recording {
         Ok(Recording { outputs, programs })
     }
 
-    /// Whether there is something of a program of that name.
-    pub(crate) fn has(&self, program: &Program) -> bool {
-        self.programs.contains_key(&program.name)
-    }
-
     /// What the device gave for a program.
     pub(crate) fn of(&self, program: &Program) -> Result<&[u8], String> {
         match self.programs.get(&program.name) {

@@ -82,21 +82,16 @@ impl Block {
     /// On one head without a mask, in F16. A dense batch has no table of sequences.
     fn counts(&self, n: u64, d: u64) -> Counts {
         let (rows, blocks) = (2 * n * d, n.div_ceil(self.rows));
-        // A lane of O copied back reads 16 bytes: eight lanes have four chunks of two rows, which lie in the same banks.
-        let conflicts = rows / 16 / 32 * 4;
-        (rows + blocks * 2 * rows, rows + 4 * n, None, conflicts)
+        (rows + blocks * 2 * rows, rows + 4 * n, None, 0)
     }
 
-    /// Of `05_fa2_mma.cu`, 4 warps: passes over the banks for tiles, 128 bytes each, but for what conflicts.
+    /// Of `05_fa2_mma.cu`, 4 warps: passes over the banks for tiles, 128 bytes each. O leaves from registers.
     fn passes(&self, n: u64, d: u64) -> u64 {
         let (blocks, tiles, warps) = (n / self.rows, n.div_ceil(self.keys), n / self.rows * 4);
         let copied = 2 * d * (n + blocks * tiles * 2 * self.keys);
         // Matrices of 8 x 8 numbers, which are 128 bytes: of Q those of the warp's rows, of K and V all.
         let matrices = warps * tiles * d * (self.rows / 4 + 2 * self.keys) / 64;
-        // O is stored, and read to be copied back.
-        let o = 2 * 2 * n * d;
-        let (.., conflicts) = self.counts(n, d);
-        (copied + o) / 128 + matrices + conflicts
+        copied / 128 + matrices
     }
 }
 
@@ -104,7 +99,8 @@ impl Block {
 /// the compiler's choice; 8 bytes of one address for a whole warp are two passes.
 fn passes_for_shared(counters: &Counters) -> u64 {
     let passes = |(name, count): (&String, &u64)| match name.as_str() {
-        "ld.shared.u8" | "ld.shared.u32" | "st.shared.u64" | "st.shared.v2.u32" => *count,
+        "ld.shared.s32" | "ld.shared.u32" => *count,
+        "st.shared.u32" | "st.shared.u64" | "st.shared.v2.u32" => *count,  // by one thread
         "ld.shared.u64" | "ld.shared.v2.u32" => 2 * count,
         _ => 0,
     };
@@ -117,8 +113,7 @@ fn tensor_core_kernels_pass_over_the_banks_as_formulas_say() {
     for (kernel, block) in [("fa2_mma_medium", MEDIUM), ("fa2_mma", LONG)] {
         let counters = &counted[kernel];
         let (counted, predicted) = (counters.shared.passes, block.passes(N, D) + passes_for_shared(counters));
-        // One thread of a block writes what all read: some ten numbers.
-        assert!((predicted..predicted + predicted / 200).contains(&counted), "{kernel}: {counted}, {predicted}");
+        assert_eq!(counted, predicted, "{kernel}");
         assert!(passes_for_shared(counters) < counters.shared.passes / 8, "{kernel}: {counters:?}");
     }
 }
