@@ -7,8 +7,8 @@
 // computes an address of K or V. Products are wgmma: K and V are read where they lie in shared memory, S, P and O stay in registers.
 //
 // Compile-time choices, set by the host: ELEMENT, f16 or bf16; HEAD_DIM and HEAD_DIM_V, to which q and k, and v, are padded;
-// OPTIONS, whether scores are more than the scale and a mask; and a row of the host's table: CONSUMERS, warpgroups that multiply;
-// KEYS of a tile; STAGES of a ring; TURNS, whether consumers take turns at the tensor cores; Q_IN_REGISTERS.
+// SCORE_OPTIONS, whether scores are more than the scale and a mask; and a row of the host's table: BLOCK_CONSUMERS, warpgroups
+// that multiply; BLOCK_KEYS of a tile; BLOCK_STAGES of a ring; BLOCK_TURNS, whether consumers take turns; BLOCK_Q_IN_REGISTERS.
 #include "ptx/barrier.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -162,7 +162,7 @@ __device__ void start_q_kt(Scores<B>& s, Queries& q, Tiles::Keys k) {
     wgmma_commit();
 }
 
-/// O += P~ V_j: lines 21 of Algorithm 1, 10 of Algorithm 2, but for the factor of O.
+/// O += P~ V_j: lines 21 of Algorithm 1, 11 of Algorithm 2, but for the factor of O.
 __device__ void start_p_v(Accumulators<1, D_V / 8>& o, unsigned (&p)[B::KEYS / 16][4], Tiles::Values v) {
     wgmma_hold(o.x[0]), wgmma_hold(p);
     wgmma_fence();
@@ -229,15 +229,15 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
                 take_turn();
                 start_q_kt(s, q, tiles.k(turn.stage()));  // line 9 (2)
                 mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());
-                start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 10 (2), of the tile before
+                start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 11 (2), of the tile before
                 pass_turn();
-                wgmma_wait<1>();  // line 11 (2)
+                wgmma_wait<1>();  // line 12 (2)
                 release_k();
                 if (masked) wait_for_o(v_turn);  // registers are too few for masks beside P~
-                const bool moved = softmax(masked);  // line 12 (2)
+                const bool moved = softmax(masked);  // line 13 (2)
                 wgmma_hold(s.x[0]);
                 wait_for_next_k();                // a branch: the compiler moves no exponential behind the wait
-                if (!masked) wait_for_o(v_turn);  // line 13 (2)
+                if (!masked) wait_for_o(v_turn);  // line 14 (2)
                 pack<B>(p, s);
                 if (moved) rescale_o(state, rescale);
             };
@@ -249,11 +249,11 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
             pass_turn();
             wgmma_wait<0>();
             release_k();
-            softmax(SCORE_OPTIONS || j0 < whole.start || j0 > whole.end);  // line 5 (2)
+            softmax(SCORE_OPTIONS || j0 < whole.start || j0 > whole.end);  // line 6 (2)
             wait_for_next_k();
             pack<B>(p, s);
             j0 += B::KEYS;
-            // Line 8 (2). Tiles that all rows see in full need no look at what is hidden.
+            // Line 7 (2). Tiles that all rows see in full need no look at what is hidden.
             if constexpr (!SCORE_OPTIONS) {
 #pragma unroll 1
                 for (; j0 < min(end, whole.start); j0 += B::KEYS) step(true);
@@ -265,7 +265,7 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
 
             const Turn<STAGES> v_turn = turn.before();
             mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());
-            start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 17 (2)
+            start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 19 (2)
             wait_for_o(v_turn);
         } else {
             arrive(shared.q.empty(0));

@@ -47,7 +47,8 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One device.
     arguments.test_threads = Some(1);
-    let mut trials: Vec<Trial> = families().iter().map(|(name, programs)| Trial::test(*name, || agrees(programs))).collect();
+    let mut trials: Vec<Trial> =
+        families().iter().map(|(name, programs)| Trial::test(*name, || agrees(programs))).collect();
     trials.push(Trial::test("hopper_programs_give_what_arithmetic_says", hopper_programs_give_what_arithmetic_says));
     trials.push(Trial::test("the_recording_keeps_the_promises_of_the_isa", the_recording_keeps_the_promises));
     trials.push(Trial::test("a_changed_bit_is_noticed", a_changed_bit_is_noticed));

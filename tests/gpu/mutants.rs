@@ -22,7 +22,7 @@ type Fault = (&'static str, &'static str, &'static str, &'static str);
 
 /// Faults of the headers, which every rung must catch.
 const SHARED: &[Fault] = &[
-    ("top-left causal", "tile/problem.cuh", "const int own = i + k.len - q.len;", "const int own = i;"),
+    ("top-left causal", "tile/problem.cuh", "const int own = i + k_len - q_len;", "const int own = i;"),
     ("one key too many", "tile/problem.cuh", "clamp(own + right + 1);", "clamp(own + right + 2);"),
     ("a window one key short", "tile/problem.cuh", "clamp(own - left),", "clamp(own - left + 1),"),
     (
@@ -51,8 +51,10 @@ const SHARED: &[Fault] = &[
 
 const MMA: &str = "05_fa2_mma.cu";
 const FA3: &str = "06_fa3.cu";
+const JOBS: &str = "tile/jobs.cuh";
 const PANELS: &str = "tile/panels.cuh";
 const ROWS: &str = "tile/rows.cuh";
+const RESULTS: &str = "tile/results.cuh";
 const HALVES: &str = "tile/halves.cuh";
 const SPLITS: &str = "tile/splits.cuh";
 
@@ -64,36 +66,45 @@ const OF_ROWS: &[Fault] = &[
         "whole = {last.start, first.end - B::KEYS}",
         "whole = {last.start, first.end - B::KEYS + 8}",
     ),
-    ("P's registers in the wrong order", ROWS, "const int r = 2 * t + x % 2;", "const int r = 2 * t + x / 2;"),
-    (
-        "P's pairs the wrong way round",
-        ROWS,
-        "a[x] = pair_from_f32<T>(low, high);",
-        "a[x] = pair_from_f32<T>(high, low);",
-    ),
     (
         "a maximum of half of the lanes that share a row",
         ROWS,
         "most = max_over<4>(most) * scale;",
         "most = max_over<2>(most) * scale;",
     ),
-    ("a sum of half of the lanes that share a row", ROWS, "l = sum_over<4>(state.l[r])", "l = sum_over<2>(state.l[r])"),
-    ("a forgotten rescale of O", ROWS, "state.o.of_row(r, c, 0) *= rescale, state.o.of_row(r, c, 1) *= rescale;", ";"),
-    ("a forgotten rescale of l", ROWS, "state.m[r] = m_new[r], state.l[r] *= rescale;", "state.m[r] = m_new[r];"),
+    (
+        "a sum of half of the lanes that share a row",
+        RESULTS,
+        "l = sum_over<4>(state.l[r])",
+        "l = sum_over<2>(state.l[r])",
+    ),
+    (
+        "a forgotten rescale of O",
+        ROWS,
+        "state.o.of_row(r, c, 0) *= rescale[r], state.o.of_row(r, c, 1) *= rescale[r];",
+        ";",
+    ),
+    ("a forgotten rescale of l", ROWS, "state.m[r] = m_new, state.l[r] *= rescale[r];", "state.m[r] = m_new;"),
     // An m that never moves is none: weights overflow, and such rows are computed again, slowly and right.
     (
         "m moved before the rescale is made of it",
         ROWS,
-        "const float rescale = ex2(state.m[r] - m_new[r]);",
-        "state.m[r] = m_new[r];\n        const float rescale = ex2(state.m[r] - m_new[r]);",
+        "rescale[r] = ex2(state.m[r] - m_new);",
+        "state.m[r] = m_new, rescale[r] = ex2(state.m[r] - m_new);",
     ),
     (
         "m moved without a rescale where it moves little",
         ROWS,
-        "most - state.m[r] > SLACK ? most : state.m[r];\n        moved |= m_new[r] != state.m[r];",
-        "fmaxf(most, state.m[r]);\n        moved |= m_new[r] - state.m[r] > SLACK;\n        if (m_new[r] - state.m[r] <= SLACK) state.m[r] = m_new[r];",
+        "most - state.m[r] > SLACK ? most : state.m[r];\n        moved |= m_new != state.m[r];",
+        "fmaxf(most, state.m[r]);\n        moved |= m_new - state.m[r] > SLACK;\n        if (m_new - state.m[r] <= SLACK) state.m[r] = m_new;",
     ),
-    ("rows that need care taken as if they did not", ROWS, "const bool careful =", "const bool careful = false &&"),
+    ("rows that need care taken as if they did not", RESULTS, "const bool careful =", "const bool careful = false &&"),
+    (
+        "numbers of O left to the wrong lane",
+        RESULTS,
+        "odd ? x[i] : x[i + step], step);",
+        "odd ? x[i + step] : x[i], step);",
+    ),
     (
         "ALiBi and bias of another row",
         ROWS,
@@ -153,6 +164,13 @@ const OWN: &[(&str, &[Fault])] = &[
     (
         "cuda-fa2",
         &[
+            ("P's registers in the wrong order", ROWS, "const int r = 2 * t + x % 2;", "const int r = 2 * t + x / 2;"),
+            (
+                "P's pairs the wrong way round",
+                ROWS,
+                "a[x] = pair_from_f32<T>(low, high);",
+                "a[x] = pair_from_f32<T>(high, low);",
+            ),
             (
                 "keys that a row does not see",
                 MMA,
@@ -200,8 +218,8 @@ const OWN: &[(&str, &[Fault])] = &[
             (
                 "a row of a head taken for its number among all heads",
                 ROWS,
-                "head.visible(min(r / pack(), head.q.len - 1));",
-                "head.visible(min(r, head.q.len - 1));",
+                "sight.visible(min(r / pack(), sight.q_len - 1));",
+                "sight.visible(min(r, sight.q_len - 1));",
             ),
             (
                 "shares of the keys that overlap by a tile",
@@ -235,12 +253,48 @@ const OWN: &[(&str, &[Fault])] = &[
     (
         "fa3",
         &[
-            ("rows of Q of another warpgroup", FA3, "tiles.q(), group * 64,", "tiles.q(), (group ^ 1) * 64,"),
-            ("channels of K one step away", FA3, "k.along_rows(0, c), c > 0", "k.along_rows(0, c ^ 16), c > 0"),
-            ("weights of other keys", FA3, "2 * n, scale, p[n]);", "2 * n, scale, p[n ^ 1]);"),
-            ("a kv head for each head", FA3, "kv_head = head / problem.group,", "kv_head = head,"),
-            ("keys of the first sequence", FA3, "problem.k, sequence.k_start + j0", "problem.k, j0"),
-            ("rows of the first sequence", FA3, "sequence.q_start + at.row, head", "at.row, head"),
+            (
+                "P's registers in the wrong order",
+                ROWS,
+                "p[n / 2][n % 2 * 2 + r] = pair",
+                "p[n / 2][n % 2 + 2 * r] = pair",
+            ),
+            (
+                "P's pairs the wrong way round",
+                ROWS,
+                "(s.of_row(r, n, 0), s.of_row(r, n, 1));\n    }",
+                "(s.of_row(r, n, 1), s.of_row(r, n, 0));\n    }",
+            ),
+            (
+                "rows of Q of another warpgroup",
+                FA3,
+                "tiles.q(), group * 64}",
+                "tiles.q(), (group + 1) % BLOCK_CONSUMERS * 64}",
+            ),
+            (
+                "channels of K one step away",
+                FA3,
+                "(q.row, c), k.along_rows(0, c), c > 0",
+                "(q.row, c), k.along_rows(0, c ^ 16), c > 0",
+            ),
+            ("weights of other keys", FA3, "p[j / 16], v.along", "p[j / 16 ^ 1], v.along"),
+            (
+                "V of the next tile",
+                FA3,
+                "tiles.v(v_turn.stage()));  // line 10 (2)",
+                "tiles.v(turn.stage()));  // line 10 (2)",
+            ),
+            (
+                "a first tile of keys taken as whole",
+                FA3,
+                "softmax(SCORE_OPTIONS || j0 < whole.start || j0 > whole.end);",
+                "softmax(SCORE_OPTIONS);",
+            ),
+            ("zeros in place of a value that rows see", FA3, "r >= partial.seen.start", "r > partial.seen.start"),
+            ("a tile of rows left out", JOBS, "tile < schedule.tiles;", "tile + 1 < schedule.tiles;"),
+            ("a kv head for each head", JOBS, "found.at.first_head / problem.group;", "found.at.first_head;"),
+            ("keys of the first sequence", JOBS, "found.k_row = sequence.k_start;", "found.k_row = 0;"),
+            ("rows of the first sequence", JOBS, "sequence.q_start + found.at.row,", "found.at.row,"),
             ("the first of the batch", FA3, "tensor.batch ? batch : 0", "0"),
             (
                 "values of a row twice",
@@ -283,13 +337,17 @@ fn is_caught(device: &Device, rung: &DeviceRung, &(what, file, right, wrong): &F
     }
     let changed = text.replace(right, wrong);
     let with_fault = |name: &str| if name == file { Some(&*changed) } else { device::file(name) };
-    let variant = variants().find(|variant| runs(rung, variant) && COMPILED.contains(&variant.name));
-    let variant = variant.ok_or("no such variant")?;
-    let source =
-        Source::new(variant.file, with_fault(variant.file).ok_or("no such file")?, variant.defines, with_fault);
-    let image = device.image(variant, &source)?;
-    for attention in rung.forms(device)? {
-        if shows(device, rung, &attention.with_image(variant, &image)?)? {
+    let mut images = Vec::new();
+    for variant in variants().filter(|variant| runs(rung, variant) && COMPILED.contains(&variant.name)) {
+        let text = with_fault(variant.file).ok_or("no such file")?;
+        let source = Source::new(variant.file, text, variant.defines, with_fault);
+        images.push((variant, device.image(variant, &source)?));
+    }
+    for mut attention in rung.forms(device)? {
+        for (variant, image) in &images {
+            attention = attention.with_image(variant, image)?;
+        }
+        if shows(device, rung, &attention)? {
             return Ok(());
         }
     }
@@ -316,8 +374,9 @@ fn shows(device: &Device, rung: &DeviceRung, attention: &CudaRung) -> Result<boo
     Ok(drawn(WITHIN / 10)? || fixed()? || drawn(WITHIN)?)
 }
 
-/// The variants that are compiled with a fault: of each rung one, in F32, or else in BF16, which reaches as far.
-const COMPILED: [&str; 3] = ["f32", "f32.d64", "bf16.d64"];
+/// The variants that are compiled with a fault: of each rung one, or where options have a kernel of their own two, in F32, or else
+/// in BF16, which reaches as far.
+const COMPILED: [&str; 4] = ["f32", "f32.d64", "bf16.d64", "bf16.d64.options"];
 
 /// Problems that these variants take.
 fn of_one_variant(device: &Device, rung: &DeviceRung) -> impl Strategy<Value = Spec> + use<> {

@@ -1,7 +1,8 @@
 //! The steps in which kernels were made: each is right, and does what it is for.
 
 use attention::{Attention, DType, oracle};
-use device::{Counters, Device};
+use cuda_fa2::{Step, texts};
+use device::{Counters, Device, file};
 use ladder::registry::{DeviceRung, rungs_of};
 use libtest_mimic::Failed;
 use rayon::prelude::*;
@@ -11,8 +12,8 @@ use testkit::{forward_on_canaries, judge};
 /// Rows, and keys.
 const N: usize = 256;
 
-/// Fails where it is not seen in what was counted after each step.
-type Purpose = fn(&[Counters]);
+/// Fails where it is not seen in what was counted after each of the steps, or in their text.
+type Purpose = fn(&[Counters], &[Step]);
 
 /// Of each rung with steps: that what they are for is seen in what its kernel did after each of them.
 const PURPOSES: &[(&str, Purpose)] = &[("cuda-fa2", steps_of_fa2), ("fa3", steps_of_fa3)];
@@ -28,7 +29,7 @@ pub(crate) fn steps_of_a_kernel_are_right_and_do_what_they_are_for(device: &Devi
         };
         let counted = (0..rung.steps().len()).into_par_iter().map(one).collect::<Result<Vec<_>, String>>()?;
         if let Some(counted) = counted.into_iter().collect::<Option<Vec<Counters>>>() {
-            do_what_they_are_for(&counted);
+            do_what_they_are_for(&counted, rung.steps());
         }
     }
     Ok(())
@@ -65,7 +66,7 @@ fn instructions(counted: &[Counters], opcode: &str) -> Vec<u64> {
 }
 
 /// Two blocks of four warps, and four tiles of 64 keys.
-fn steps_of_fa2(counted: &[Counters]) {
+fn steps_of_fa2(counted: &[Counters], _: &[Step]) {
     const WARPS: u64 = 8;
     const TILES: u64 = 4;
     let of = |opcode| instructions(counted, opcode);
@@ -90,19 +91,35 @@ fn steps_of_fa2(counted: &[Counters]) {
     assert!(instructions.windows(2).skip(3).all(|pair| pair[1] < pair[0]), "{instructions:?}");
 }
 
-/// Two blocks of two warpgroups, and two tiles of 128 keys.
-fn steps_of_fa3(counted: &[Counters]) {
+/// Two tiles of rows for two warpgroups each, and two tiles of 128 keys.
+fn steps_of_fa3(counted: &[Counters], steps: &[Step]) {
     const BLOCKS: u64 = 2;
     const TILES: u64 = 2;
+    /// Of a block, that multiply.
+    const WARPS: u64 = 8;
     let of = |opcode| instructions(counted, opcode);
     // Q, K and V by threads, 16 bytes a lane; and by the copy engine, two boxes of 64 channels a tile.
     let tiles = BLOCKS * (1 + 2 * TILES);
-    assert_eq!(of("cp.async.cg"), [tiles * 128 * 128 / 8 / 32, 0, 0]);
-    assert_eq!(of("cp.async.bulk"), [0, 2 * tiles, 2 * tiles]);
+    let (copies, boxes) = (tiles * 128 * 128 / 8 / 32, 2 * tiles);
+    assert_eq!(of("cp.async.cg"), [copies, 0, 0, 0, 0, 0]);
+    assert_eq!(of("cp.async.bulk"), [0, boxes, boxes, boxes, boxes, boxes]);
     // Products of 16 channels for S and of 16 keys for O, of each warp.
-    assert_eq!(of("wgmma.mma_async"), [BLOCKS * 8 * TILES * (8 + 8); 3]);
-    assert_eq!(of("setmaxnreg"), [0, 0, BLOCKS * 12]);
+    assert_eq!(of("wgmma.mma_async"), [BLOCKS * WARPS * TILES * (8 + 8); 6]);
+    // Once registers are there, Q lies in them. The simulated device has one multiprocessor: one block stays on it.
+    let matrices = BLOCKS * WARPS * 128 / 16;
+    assert_eq!(of("ldmatrix"), [0, 0, matrices, matrices, matrices, matrices]);
+    let changes = WARPS + 4;
+    assert_eq!(of("setmaxnreg"), [0, 0, BLOCKS * changes, BLOCKS * changes, BLOCKS * changes, changes]);
+    // A product is still under way when softmax begins: which counts do not say.
+    let under_way = |place: usize| {
+        let texts = texts(steps, place).unwrap();
+        texts.get("06_fa3.cu").map(String::as_str).or(file("06_fa3.cu")).unwrap().contains("wgmma_wait<1>()")
+    };
+    assert_eq!([0, 1, 2, 3, 4, 5].map(under_way), [false, false, false, true, true, true]);
+    // A turn is passed for each tile of keys, and once before the first, by a warpgroup.
+    let (passed, first) = (BLOCKS * WARPS * TILES, WARPS / 2);
+    assert_eq!(of("bar.arrive"), [0, 0, 0, 0, passed + BLOCKS * first, passed + first]);
     // Who multiplies computes no address of K and V any more.
     let instructions = of("");
-    assert!(instructions[0] > instructions[1] + BLOCKS * 8 * TILES * 2 * 8 * 5, "{instructions:?}");
+    assert!(instructions[0] > instructions[1] + BLOCKS * WARPS * TILES * 2 * 8 * 5, "{instructions:?}");
 }

@@ -1,11 +1,13 @@
 //! What kernels do, counted, is what formulas say beforehand.
 
+use crate::edit::{dropped, edited};
+use crate::mutants::fa3::{FA3 as FA3_FILE, ZEROS};
 use attention::{Attention, DType, NoMeter};
-use device::{Counters, Device};
+use device::{Counters, Device, Image};
 use fa2::Fa2;
 use ladder::registry::{DEVICE_RUNGS, DeviceRung, device_rung};
 use std::collections::HashMap;
-use testkit::problems::Spec;
+use testkit::problems::{BatchKind, Spec};
 
 /// Queries and keys, and channels.
 const N: u64 = 256;
@@ -100,7 +102,7 @@ impl Block {
 fn passes_for_shared(counters: &Counters) -> u64 {
     let passes = |(name, count): (&String, &u64)| match name.as_str() {
         "ld.shared.s32" | "ld.shared.u32" => *count,
-        "st.shared.u32" | "st.shared.u64" | "st.shared.v2.u32" => *count,  // by one thread
+        "st.shared.u32" | "st.shared.u64" | "st.shared.v2.u32" => *count, // by one thread
         "ld.shared.u64" | "ld.shared.v2.u32" => 2 * count,
         _ => 0,
     };
@@ -137,6 +139,32 @@ fn tensor_core_kernels_move_what_the_closed_formula_says() {
         let formula = fa2::formula(&problem, &on_cpu).unwrap();
         assert_eq!((global_reads.bytes + global_writes.bytes - lse) as f64, formula, "{kernel}");
     }
+}
+
+/// A row of NaN is computed again, with care, by loads that each wait. `fa3` clears of a tile of V what no row sees, and reads
+/// as much whatever lies there; not so without the zeros.
+#[test]
+fn what_no_row_sees_costs_no_care() {
+    let fa3 = device_rung("fa3").unwrap();
+    let variant =
+        ladder::kernels::variants().find(|variant| variant.file == FA3_FILE && variant.name == "f16.d64").unwrap();
+    let read = |poison: f64, image: Option<&Image>| {
+        let spec =
+            Spec { lengths: vec![(70, 140), (70, 100)], batch: BatchKind::KeyLens, poison, ..Spec::plain(70, 140, 64) };
+        let owned = fa3.takes.narrowed(Spec { dtype: DType::F16, ..spec }).build();
+        let device = Device::simulated();
+        let Device::Simulated(simulator) = &device else { unreachable!() };
+        let mut form = fa3.forms(&device).unwrap().swap_remove(0);
+        if let Some(image) = image {
+            form = form.with_image(variant, image).unwrap();
+        }
+        form.forward(&owned.problem()).unwrap();
+        simulator.take_counters().into_iter().map(|(_, counters)| counters.global_reads.bytes).sum::<u64>()
+    };
+    let without_zeros = Image::Ptx(edited(variant, ZEROS, "st.shared", dropped));
+    assert_eq!(read(f64::NAN, None), read(0.0, None));
+    assert_eq!(read(0.0, Some(&without_zeros)), read(0.0, None));
+    assert!(read(f64::NAN, Some(&without_zeros)) > 2 * read(0.0, None));
 }
 
 #[test]

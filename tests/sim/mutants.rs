@@ -1,6 +1,6 @@
 //! Wrong kernels: each is a prebuilt kernel with one fault put into its PTX, and is caught, at the right line.
 
-mod fa3;
+pub(crate) mod fa3;
 mod mma;
 
 use crate::edit::{always, dropped, edited, first_operand, for_half_a_warp, line, never, operands, second_operand};
@@ -17,6 +17,9 @@ use Caught::{Fault, Value};
 
 /// Schedules under which a fault must show, whatever else comes first in some of them.
 const SEEDS: u64 = 4;
+
+/// What a verdict on wrong results has: the first wrong element, or if that is the worst, how wrong it is.
+const WRONG: [&str; 2] = ["; the first wrong one is ", ", off by more than any tolerance"];
 
 /// A line of CUDA: its file, and words that no other line of it has, of lines before it too if need be.
 type Line = (&'static str, &'static str);
@@ -327,7 +330,10 @@ impl Mutant {
             "cuda-fa1" => (FA1, "f32", 104),
             "cuda-fa2-simt" => (SIMT, "f32.d128", 104),
             "cuda-fa2" => (MMA, "f16.d64", 64),
-            "fa3" => (fa3::FA3, "f16.d128", 104),
+            "fa3" => {
+                let (name, d) = fa3::variant_and_channels(self.at);
+                (fa3::FA3, name, d)
+            }
             _ => (TRITON, "f16.d128", 104),
         };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
@@ -344,7 +350,7 @@ impl Mutant {
         let owned = rung.takes.narrowed(Spec { d, d_v: d, magnitude, ..spec }).build();
         let problem = owned.problem();
         let truth = oracle::truth(&problem);
-        let mut first_seen = false;
+        let (mut first_seen, mut last_told) = (false, String::new());
         // What is wrong under one schedule is wrong under all, but for races.
         let seeds = if matches!(self.caught, Value) { 1 } else { SEEDS };
         let mut forms = rung.forms(&Device::simulated()).unwrap();
@@ -360,7 +366,7 @@ impl Mutant {
             let says = format!("{}, {} at {:?}, seed {seed}: {told}", self.rung, self.what, self.at);
             match self.caught {
                 Value => {
-                    if !told.contains("times the tolerance; the first wrong one is ") {
+                    if !WRONG.iter().any(|words| told.contains(words)) {
                         return Err(says);
                     }
                 }
@@ -378,8 +384,9 @@ impl Mutant {
                     }
                 }
             }
+            last_told = told;
         }
         let as_it_should = first_seen || matches!(self.caught, Value);
-        if as_it_should { Ok(()) } else { Err(format!("{} {}: other faults alone", self.rung, self.what)) }
+        if as_it_should { Ok(()) } else { Err(format!("{} {}: other faults alone, {last_told}", self.rung, self.what)) }
     }
 }

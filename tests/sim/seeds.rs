@@ -49,10 +49,19 @@ fn specs() -> Vec<Spec> {
     ]
 }
 
-/// The same for each width of `fa3`: more tiles of keys than its rings have stages, and a kernel with options.
+/// For each kernel of `fa3`: several tiles of rows for a block, one after the other, and more tiles of keys than a ring has stages.
+/// With options, of sequences of different lengths, too.
 fn specs_of_fa3() -> Vec<Spec> {
-    let long = |d, keys| Spec { dtype: DType::F16, mask: Mask::Causal, ..Spec::plain(70, keys, d) };
-    vec![long(64, 600), long(128, 400), long(256, 300), Spec { softcap: 2.0, ..long(256, 300) }]
+    let widths = [(64, 64), (128, 128), (192, 128), (256, 256)];
+    let plain = |(d, d_v)| Spec { d_v, group: 3, dtype: DType::F16, mask: Mask::Causal, ..Spec::plain(70, 256, d) };
+    let capped = |width| Spec {
+        lengths: vec![(140, 200), (40, 130)],
+        batch: BatchKind::Packed,
+        softcap: 2.0,
+        group: 1,
+        ..plain(width)
+    };
+    widths.into_iter().flat_map(|width| [plain(width), capped(width)]).collect()
 }
 
 #[test]

@@ -71,7 +71,10 @@ mod tests {
     #[test]
     fn every_diff_is_of_the_kernel_as_it_is_and_is_one_of_the_steps() {
         let first = texts(&FA2_STEPS, 0).unwrap();
-        assert_eq!(first.keys().collect::<Vec<_>>(), ["05_fa2_mma.cu", "tile/halves.cuh", "tile/rows.cuh"]);
+        assert_eq!(
+            first.keys().collect::<Vec<_>>(),
+            ["05_fa2_mma.cu", "tile/halves.cuh", "tile/results.cuh", "tile/rows.cuh"]
+        );
         assert!(first["tile/rows.cuh"].contains("expf(") && !first["tile/halves.cuh"].contains("cp_async_16("));
         assert!(texts(&FA2_STEPS, 6).unwrap().is_empty());
         let diffs: Vec<&str> = FA2_STEPS.iter().filter_map(|step| step.diff).collect();

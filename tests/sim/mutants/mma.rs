@@ -1,26 +1,24 @@
 //! Wrong variants of `05_fa2_mma.cu`, and of what it includes.
 
 use super::Caught::{Fault, Value};
-use super::{EARLY, Line, MMA, Mutant, OUTSIDE, ROWS, TOO_EARLY, UNWRITTEN, dropped_barrier, dropped_warp_barrier};
-use crate::edit::{dropped, first_operand, for_half_a_warp, never, operands, second_operand};
+use super::{EARLY, Line, MMA, Mutant, OUTSIDE, ROWS, TOO_EARLY, UNWRITTEN, dropped_barrier};
+use crate::edit::{always, dropped, first_operand, for_half_a_warp, never, operands, second_operand};
 
 const CP_ASYNC: &str = "ptx/cp_async.cuh";
 const LDMATRIX: &str = "ptx/ldmatrix.cuh";
 const HALVES: &str = "tile/halves.cuh";
+const RESULTS: &str = "tile/results.cuh";
 const SPLITS: &str = "tile/splits.cuh";
 
 const COPY: Line = (CP_ASYNC, "[%0], [%1], 16;\"");
 const COPY_SOME: Line = (CP_ASYNC, "[%0], [%1], 16, %2;\"");
 const WAIT: Line = (CP_ASYNC, "cp.async.wait_group");
 const WHOLE: Line = (MMA, "they are whole for all threads");
-const SHARED: Line = (MMA, "if (threadIdx.x == 0) at = place;");
+const SHARED: Line = (MMA, "if (threadIdx.x == 0) at = place, k_rows = head.k, v_rows = head.v;");
 const STAGES: Line = (MMA, "j0 += B::KEYS, stage ^= 1");
-const ROW: Line = (ROWS, "if (careful || at.own(r) >= at.end_row) continue;");
-const RESCALE: Line = (ROWS, "state.o.of_row(r, c, 0) *= rescale");
-const STORE_O: Line = ("ptx/shared.cuh", "st.shared.b32");
-const LOAD_O: Line = ("ptx/shared.cuh", "ld.shared.v4.b32");
-const LOAD_NUMBER: Line = ("ptx/shared.cuh", "ld.shared.b16");
-const END_O: Line = (HALVES, "to(first + r, c) = T{load_shared_16(number)};");
+const RESCALE: Line = (ROWS, "state.o.of_row(r, c, 0) *= rescale[r]");
+const STORE_O: Line = (RESULTS, "if (wanted) store_global(");
+const STORE_LSE: Line = ("tile/problem.cuh", "{ lse[i * lse_row] = value; }");
 // Instructions of several lines are of the last that has operands.
 const OPERANDS: Line = (
     LDMATRIX,
@@ -30,7 +28,7 @@ const VALUES: Line = (
     LDMATRIX,
     "x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n        : \"=r\"(matrices[0]), \"=r\"(matrices[1]), \"=r\"(matrices[2]), \"=r\"(matrices[3])\n        : \"r\"(row)",
 );
-const PART: Line = (ROWS, "if (one) splits.m[index] = m, splits.l[index] = l;");
+const PART: Line = (RESULTS, "if (wanted && lane == 0) splits.m[part] = m, splits.l[part] = l;");
 const SUMS: Line = (SPLITS, "of_warps[warp][c] = o[x].x");
 const SUM: Line = (SPLITS, "sum = add_weighted(sum, share[w], of_warps[w][c]);");
 const PUT_STATE: Line = (SPLITS, "if (lane == 0) m_of_warps[warp] = m");
@@ -52,8 +50,8 @@ const UNORDERED: &[Line] = &[
     (MMA, "j0 > at.whole.end) hide("),
     (ROWS, "const Range keys = at.visible(at.own(r));"),
     (MMA, "if (j0 + B::KEYS < end) start_to_load("),
-    (MMA, "(k(stage), head.k, j0, wanted);"),
-    (MMA, "(v(stage), head.v, j0, wanted);"),
+    (MMA, "(k(stage), k_rows, j0, wanted);"),
+    (MMA, "(v(stage), v_rows, j0, wanted);"),
 ];
 
 /// Whether a line is of the kernels for short queries alone.
@@ -63,8 +61,6 @@ pub(super) fn is_of_short_queries(at: Line) -> bool {
 
 pub(super) const MUTANTS: &[Mutant] = &[
     dropped_barrier("cuda-fa2", WHOLE, EARLY, UNORDERED),
-    dropped_warp_barrier("cuda-fa2", (ROWS, "no lane reads rows of Q any more"), &[STORE_O, OPERANDS]),
-    dropped_warp_barrier("cuda-fa2", (ROWS, "the rows of the warp are whole"), &[STORE_O, LOAD_O, LOAD_NUMBER]),
     dropped_barrier(
         "cuda-fa2",
         (SPLITS, "what all warps have found is there"),
@@ -122,18 +118,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "rows of O behind the last stored",
         rung: "cuda-fa2",
-        at: (HALVES, "if (first + r >= end || c >= to.channels) continue;"),
-        opcode: "setp.ge",
-        edit: never,
-        caught: Fault(OUTSIDE, &[END_O]),
-    },
-    Mutant {
-        what: "an lse of rows behind the last",
-        rung: "cuda-fa2",
-        at: ROW,
-        opcode: "setp.ge",
-        edit: never,
-        caught: Fault(OUTSIDE, &[("tile/problem.cuh", "{ lse[i * lse_row] = value; }")]),
+        at: (RESULTS, "!careful && at.own(r) < at.end_row);"),
+        opcode: "setp.lt.s32",
+        edit: always,
+        caught: Fault(OUTSIDE, &[STORE_O, STORE_LSE]),
     },
     Mutant {
         what: "a part of the keys whose l and m are not stored",
