@@ -281,8 +281,8 @@ const OWN: &[(&str, &[Fault])] = &[
             (
                 "V of the next tile",
                 FA3,
-                "tiles.v(v_turn.stage()));  // line 10 (2)",
-                "tiles.v(turn.stage()));  // line 10 (2)",
+                "tiles.v(v_turn.stage()));  // line 11 (2)",
+                "tiles.v(turn.stage()));  // line 11 (2)",
             ),
             (
                 "a first tile of keys taken as whole",

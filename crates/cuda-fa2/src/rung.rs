@@ -101,16 +101,15 @@ impl CudaRung {
             let kernel = self.kernel(launch.variant, launch.kernel, stream)?;
             let extra = launch.extra.at(tensors.workspace);
             let mut shape = launch.shape;
-            // A step may have fewer threads than the kernel as it is: as many as its launch bounds say.
-            let most = kernel.resources().max_threads;
-            if self.step.is_some() && shape.block.iter().product::<u32>() > most {
-                shape.block = [most, 1, 1];
-            }
-            if let (Some(step), Extra::Maps { schedule, .. }) = (self.step, &extra)
-                && step + 1 < self.algorithm.steps.len()
-            {
-                // Before the last step no block stays: each has one tile.
-                shape.grid[0] = schedule.tiles as u32;
+            let step = self.step.and_then(|step| self.algorithm.steps.get(step));
+            // A kernel of one thread only makes a beginning.
+            if let Some(step) = step.filter(|_| shape.block[0] > 1) {
+                shape.block[0] -= step.fewer_threads;
+                if let Extra::Maps { schedule, .. } = &extra
+                    && !step.blocks_stay
+                {
+                    shape.grid[0] = schedule.tiles as u32;
+                }
             }
             let mut args = vec![Arg::Bytes(bytemuck::bytes_of(&problem))];
             match &extra {

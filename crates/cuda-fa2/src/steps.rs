@@ -15,17 +15,28 @@ pub struct Step {
     pub name: &'static str,
     /// What it changed of the step before it: a file of the folder `kernels`; the first has none.
     pub diff: Option<&'static str>,
+    /// Threads that a block of the last step has more.
+    pub fewer_threads: u32,
+    /// Whether blocks stay until all tiles are done; else there is one for each.
+    pub blocks_stay: bool,
+}
+
+impl Step {
+    /// One whose blocks are those of the last step, a block for each tile.
+    pub const fn new(name: &'static str, diff: Option<&'static str>) -> Step {
+        Step { name, diff, fewer_threads: 0, blocks_stay: false }
+    }
 }
 
 /// From plain products on tensor cores to the kernel of `cuda-fa2` as it is.
 pub(crate) static FA2_STEPS: [Step; 7] = [
-    Step { name: "1 plain ldmatrix", diff: None },
-    Step { name: "2 swizzle", diff: Some("steps/fa2/2-swizzle.diff") },
-    Step { name: "3 cp.async", diff: Some("steps/fa2/3-cp_async.diff") },
-    Step { name: "4 two stages", diff: Some("steps/fa2/4-two_stages.diff") },
-    Step { name: "5 powers of two", diff: Some("steps/fa2/5-powers_of_two.diff") },
-    Step { name: "6 P in registers", diff: Some("steps/fa2/6-register_p.diff") },
-    Step { name: "7 m may stay behind", diff: Some("steps/fa2/7-lazy_rescale.diff") },
+    Step::new("1 plain ldmatrix", None),
+    Step::new("2 swizzle", Some("steps/fa2/2-swizzle.diff")),
+    Step::new("3 cp.async", Some("steps/fa2/3-cp_async.diff")),
+    Step::new("4 two stages", Some("steps/fa2/4-two_stages.diff")),
+    Step::new("5 powers of two", Some("steps/fa2/5-powers_of_two.diff")),
+    Step::new("6 P in registers", Some("steps/fa2/6-register_p.diff")),
+    Step::new("7 m may stay behind", Some("steps/fa2/7-lazy_rescale.diff")),
 ];
 
 /// A variant of the kernel as it was after that step, loaded.

@@ -16,12 +16,13 @@ pub static FA3: Algorithm = Algorithm {
 
 /// From plain loads to blocks that stay.
 static STEPS: [Step; 6] = [
-    Step { name: "1 wgmma", diff: None },
-    Step { name: "2 TMA and a ring", diff: Some("steps/fa3/2-tma.diff") },
-    Step { name: "3 registers for those who multiply", diff: Some("steps/fa3/3-setmaxnreg.diff") },
-    Step { name: "4 softmax beside products", diff: Some("steps/fa3/4-overlap.diff") },
-    Step { name: "5 turns", diff: Some("steps/fa3/5-turns.diff") },
-    Step { name: "6 blocks that stay", diff: Some("steps/fa3/6-persistent.diff") },
+    // All threads copy and multiply; then one warp copies, and then a warpgroup has it and three that idle.
+    Step { fewer_threads: 128, ..Step::new("1 wgmma", None) },
+    Step { fewer_threads: 96, ..Step::new("2 TMA and a ring", Some("steps/fa3/2-tma.diff")) },
+    Step::new("3 registers for those who multiply", Some("steps/fa3/3-setmaxnreg.diff")),
+    Step::new("4 softmax beside products", Some("steps/fa3/4-overlap.diff")),
+    Step::new("5 turns", Some("steps/fa3/5-turns.diff")),
+    Step { blocks_stay: true, ..Step::new("6 blocks that stay", Some("steps/fa3/6-persistent.diff")) },
 ];
 
 /// A block of threads, and the kernel that has such blocks.

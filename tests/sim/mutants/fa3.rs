@@ -91,7 +91,7 @@ const O: Line = (FA3, "wgmma<T, true>(o.x[0], p[j / 16], v.along_columns(j), tru
 const O_COMMIT: Line = (FA3, "v.along_columns(j), true);\n    wgmma_commit();");
 const O_WAIT_BEFORE_MASKS: Line = (FA3, "if (masked) wait_for_o(v_turn);");
 const O_WAIT: Line = (FA3, "if (!masked) wait_for_o(v_turn);");
-const LAST_O_WAIT: Line = (FA3, "// line 17 (2)\n            wait_for_o(v_turn);");
+const LAST_O_WAIT: Line = (FA3, "// line 19 (2)\n            wait_for_o(v_turn);");
 const LARGEST: Line = (ROWS, "most = fmaxf(most, fmaxf(s.of_row(r, n, 0), s.of_row(r, n, 1)));");
 const HIDDEN: Line = (ROWS, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;");
 const PACKED: Line = (ROWS, "p[n / 2][n % 2 * 2 + r] = pair_from_f32<T>(s.of_row(r, n, 0), s.of_row(r, n, 1));");
