@@ -1,4 +1,4 @@
-// Loads and stores by an address in shared memory. PTX ISA, "Data Movement and Conversion Instructions: ld, st".
+// Stores by an address in shared memory. PTX ISA, "Data Movement and Conversion Instructions: st".
 #pragma once
 
 /// The address in shared memory of what a pointer points to.
@@ -12,18 +12,4 @@ __device__ inline void store_shared(unsigned to, unsigned x) {
 /// Stores 16 bytes at a multiple of 16.
 __device__ inline void store_shared(unsigned to, uint4 x) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-
-/// Loads 16 bytes from a multiple of 16.
-__device__ inline uint4 load_shared(unsigned from) {
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
-    return x;
-}
-
-/// Loads 2 bytes from a multiple of 2.
-__device__ inline unsigned short load_shared_16(unsigned from) {
-    unsigned short x;
-    asm volatile("ld.shared.b16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
-    return x;
 }

@@ -38,7 +38,7 @@ template <int TILES> __device__ inline void wgmma_hold(unsigned (&a)[TILES][4]) 
     }
 }
 
-/// C += A B, or C = A B if not `add`, with A of 64 x 16 numbers, B of 16 x N and C of 64 x N in f32, N = 64, 80, 128 or 256. Warp w of
+/// C += A B, or C = A B if not `add`, with A of 64 x 16 numbers, B of 16 x N and C of 64 x N in f32, N = 64, 128 or 256. Warp w of
 /// the warpgroup has rows 16 w to 16 w + 15 of C, 8 columns of them in each c[n], as after `mma_m16n8k16`. A and B lie in shared
 /// memory: the 16 numbers of a row of A, and of a column of B, side by side.
 template <class T, int TILES> __device__ void wgmma(float (&c)[TILES][4], Descriptor a, Descriptor b, bool add);
@@ -51,7 +51,6 @@ __device__ void wgmma(float (&c)[TILES][4], const unsigned (&a)[4], Descriptor b
 // Registers of C: ten in the text of an instruction, and those of 8 columns as its operands.
 #define TEN(T) "%" #T "0, %" #T "1, %" #T "2, %" #T "3, %" #T "4, %" #T "5, %" #T "6, %" #T "7, %" #T "8, %" #T "9, "
 #define TEXT_64 TEN() TEN(1) TEN(2) "%30, %31"
-#define TEXT_80 TEN() TEN(1) TEN(2) "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
 #define TEXT_128 TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63"
 #define TEXT_256                                                                                                         \
     TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11)                                 \
@@ -59,7 +58,6 @@ __device__ void wgmma(float (&c)[TILES][4], const unsigned (&a)[4], Descriptor b
 #define C_8(N) "+f"(c[N][0]), "+f"(c[N][1]), "+f"(c[N][2]), "+f"(c[N][3])
 #define C_32(N) C_8(N), C_8(N + 1), C_8(N + 2), C_8(N + 3)
 #define C_64 C_32(0), C_32(4)
-#define C_80 C_64, C_8(8), C_8(9)
 #define C_128 C_64, C_32(8), C_32(12)
 #define C_256 C_128, C_32(16), C_32(20), C_32(24), C_32(28)
 
@@ -85,8 +83,6 @@ __device__ void wgmma(float (&c)[TILES][4], const unsigned (&a)[4], Descriptor b
     WGMMA_OF_REGISTERS(N, T, TYPE, true, "1", R0, R1, R2, R3, R4, R5)
 WGMMA(64, f16, "f16", 32, 33, 34, 35, 36, 37)
 WGMMA(64, bf16, "bf16", 32, 33, 34, 35, 36, 37)
-WGMMA(80, f16, "f16", 40, 41, 42, 43, 44, 45)
-WGMMA(80, bf16, "bf16", 40, 41, 42, 43, 44, 45)
 WGMMA(128, f16, "f16", 64, 65, 66, 67, 68, 69)
 WGMMA(128, bf16, "bf16", 64, 65, 66, 67, 68, 69)
 WGMMA(256, f16, "f16", 128, 129, 130, 131, 132, 133)
@@ -96,12 +92,10 @@ WGMMA(256, bf16, "bf16", 128, 129, 130, 131, 132, 133)
 #undef WGMMA_TEXT
 #undef C_256
 #undef C_128
-#undef C_80
 #undef C_64
 #undef C_32
 #undef C_8
 #undef TEXT_256
 #undef TEXT_128
-#undef TEXT_80
 #undef TEXT_64
 #undef TEN

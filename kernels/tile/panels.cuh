@@ -31,11 +31,6 @@ template <int WIDTH, int ROWS_> struct Panels {
         return data + c / 8 * PANEL_BYTES + r * ROW_BYTES + (c ^ r) % 8 * 16;
     }
 
-    /// As [`Halves::beyond`].
-    __device__ static unsigned beyond(unsigned at, int rows, int chunks) {
-        return (at ^ chunks % 8 * 16) + rows * ROW_BYTES + chunks / 8 * PANEL_BYTES;
-    }
-
     /// Rows from r on, a multiple of 8, and 16 columns from c on, a multiple of 16, as A of a product, or transposed as B: numbers
     /// of a row are multiplied with each other. Eight rows further is `stride`; `leading` is not asked for.
     __device__ Descriptor along_rows(int r, int c) const {

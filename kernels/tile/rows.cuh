@@ -164,37 +164,39 @@ template <class B> __device__ void rescale_o(State<B>& state, const float (&resc
     }
 }
 
-/// The rest of line 9, and what of line 10 needs no product: P~ = exp(S - m), l += rowsum(P~). Of 16 rows, those of tile t, and of
-/// 16 keys from 8 n on, as A of the product with V.
+/// The rest of line 9, and what of line 10 needs no product, for two neighbouring keys, those of column tile n, and the r-th row of
+/// this lane: P~ = exp(S - m), l += rowsum(P~) before they are rounded.
+template <class B> __device__ float2 two_weights(State<B>& state, Scores<B>& s, int r, int n, float scale) {
+    const float low = ex2(fmaf(s.of_row(r, n, 0), scale, -state.m[r]));
+    const float high = ex2(fmaf(s.of_row(r, n, 1), scale, -state.m[r]));
+    state.l[r] += low + high;
+    return {low, high};
+}
+
+/// Weights of 16 rows, those of tile t, and of 16 keys from 8 n on, as A of the product with V.
 template <class B>
 __device__ void weights(State<B>& state, Scores<B>& s, int t, int n, float scale, unsigned (&a)[4]) {
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
-        const int r = 2 * t + x % 2;
-        const float low = ex2(fmaf(s.of_row(r, n + x / 2, 0), scale, -state.m[r]));
-        const float high = ex2(fmaf(s.of_row(r, n + x / 2, 1), scale, -state.m[r]));
-        state.l[r] += low + high;  // before they are rounded
-        a[x] = pair_from_f32<T>(low, high);
+        const float2 p = two_weights(state, s, 2 * t + x % 2, n + x / 2, scale);
+        a[x] = pair_from_f32<T>(p.x, p.y);
     }
 }
+// ANCHOR_END: softmax
 
-/// The same as [`weights`] of all keys at once, in place of S, for [`pack`].
+/// All weights, in place of S: for who has no room for P~ beside another one.
 template <class B> __device__ void exponentiate(State<B>& state, Scores<B>& s, float scale) {
 #pragma unroll
     for (int n = 0; n < B::KEYS / 8; ++n) {
 #pragma unroll
         for (int r = 0; r < B::OWN; ++r) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                float& x = s.of_row(r, n, e);
-                x = ex2(fmaf(x, scale, -state.m[r]));
-                state.l[r] += x;
-            }
+            const float2 p = two_weights(state, s, r, n, scale);
+            s.of_row(r, n, 0) = p.x, s.of_row(r, n, 1) = p.y;
         }
     }
 }
 
-/// P~ as A of the product with V.
+/// These as A of the product with V.
 template <class B> __device__ void pack(unsigned (&p)[B::KEYS / 16][4], Scores<B>& s) {
 #pragma unroll
     for (int n = 0; n < B::KEYS / 8; ++n) {
@@ -202,4 +204,3 @@ template <class B> __device__ void pack(unsigned (&p)[B::KEYS / 16][4], Scores<B
         for (int r = 0; r < 2; ++r) p[n / 2][n % 2 * 2 + r] = pair_from_f32<T>(s.of_row(r, n, 0), s.of_row(r, n, 1));
     }
 }
-// ANCHOR_END: softmax

@@ -1,18 +1,22 @@
-//! What a device gave, on disk: the outputs of all programs one behind the other, and a list of the programs.
+//! What a device gave, on disk: the outputs of all programs one behind the other, packed by gzip, and a list of the programs.
 
 use crate::form::Program;
 use crate::run::Runner;
 use device::Device;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::time::{SystemTime, SystemTimeError};
 
 /// The files, in a folder: the list, and the outputs.
 const LIST: &str = "h200.tsv";
-const OUTPUTS: &str = "h200.bin";
+const OUTPUTS: &str = "h200.bin.gz";
 
 /// Outputs of programs.
 pub(crate) struct Recording {
@@ -26,7 +30,8 @@ impl Recording {
         let path = |name: &str| folder.join(name);
         let told = |error: std::io::Error| format!("{}: {error}", folder.display());
         let list = std::fs::read_to_string(path(LIST)).map_err(told)?;
-        let outputs = std::fs::read(path(OUTPUTS)).map_err(told)?;
+        let (packed, mut outputs) = (std::fs::read(path(OUTPUTS)).map_err(told)?, Vec::new());
+        GzDecoder::new(&packed[..]).read_to_end(&mut outputs).map_err(told)?;
         let mut programs = HashMap::new();
         let mut end = 0;
         for line in list.lines().filter(|line| !line.starts_with('#')) {
@@ -107,6 +112,8 @@ impl Draft {
     fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join(LIST), &self.list)?;
-        std::fs::write(folder.join(OUTPUTS), &self.outputs)
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&self.outputs)?;
+        std::fs::write(folder.join(OUTPUTS), packed.finish()?)
     }
 }

@@ -164,12 +164,17 @@ const OWN: &[(&str, &[Fault])] = &[
     (
         "cuda-fa2",
         &[
-            ("P's registers in the wrong order", ROWS, "const int r = 2 * t + x % 2;", "const int r = 2 * t + x / 2;"),
+            (
+                "P's registers in the wrong order",
+                ROWS,
+                "2 * t + x % 2, n + x / 2, scale",
+                "2 * t + x / 2, n + x / 2, scale",
+            ),
             (
                 "P's pairs the wrong way round",
                 ROWS,
-                "a[x] = pair_from_f32<T>(low, high);",
-                "a[x] = pair_from_f32<T>(high, low);",
+                "a[x] = pair_from_f32<T>(p.x, p.y);",
+                "a[x] = pair_from_f32<T>(p.y, p.x);",
             ),
             (
                 "keys that a row does not see",

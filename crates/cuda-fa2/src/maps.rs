@@ -31,8 +31,8 @@ pub struct Mapped {
     pub variant: &'static Variant,
     /// The place of the kernel among those of the variant.
     pub kernel: usize,
-    /// That of one that is launched before it, as a single block, and begins a count; without one there is no count.
-    pub start: Option<usize>,
+    /// That of one which is launched before it, as a single block, where blocks count the tiles that are taken: it begins the count.
+    pub start: usize,
     /// Blocks of the grid.
     pub blocks: usize,
     /// What the blocks share out: tiles of rows, and how many heads a section of them has.
@@ -54,13 +54,15 @@ impl Plan {
         // All tiles fit the grid of a kernel that has a block for each.
         launch_shape(rung, tiles, [1; 3], 0)?;
         let schedule = Schedule { tiles: tiles as i32, section: section.min(tiles) as i32, next: 0 };
-        if start.is_some() {
+        // Under a mask, and in a batch of different lengths, some tiles are more work than others: who is free takes the next.
+        let counts = self.tabled || self.problem.options.left >= 0 || self.problem.options.right >= 0;
+        if counts {
             self.workspace_bytes = self.workspace_bytes.max(size_of::<u32>());
         }
-        for (kernel, blocks) in start.map(|start| (start, 1)).into_iter().chain([(kernel, blocks)]) {
+        for (kernel, blocks) in counts.then_some((start, 1)).into_iter().chain([(kernel, blocks)]) {
             let (kernel, threads, shared_bytes) = variant.kernels[kernel];
             let shape = launch_shape(rung, blocks, [threads, 1, 1], shared_bytes as usize)?;
-            let extra = Extra::Maps { schedule, counts: start.is_some() };
+            let extra = Extra::Maps { schedule, counts };
             self.launches.push(Launch { variant, kernel, shape, extra });
         }
         let batch = if shape.packed { 1 } else { shape.sequences.len() };

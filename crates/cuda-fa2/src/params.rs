@@ -83,9 +83,9 @@ pub(crate) struct Splits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Schedule {
     /// Tiles of all heads.
-    pub tiles: i32,
+    pub(crate) tiles: i32,
     /// Heads of all sequences whose tiles come before those of others.
-    pub section: i32,
+    pub(crate) section: i32,
     /// The address of a count of 4 bytes; 0 where each block takes every so many.
     pub(crate) next: u64,
 }

@@ -213,11 +213,6 @@ impl Plan {
         self
     }
 
-    /// Whether sequences have lengths of their own.
-    pub fn has_lengths(&self) -> bool {
-        self.tabled
-    }
-
     /// Whether no row is asked for.
     pub fn is_empty(&self) -> bool {
         self.problem.row_tiles == 0

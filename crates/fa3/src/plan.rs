@@ -1,6 +1,6 @@
 //! What the host decides: which variant, which blocks, in which order they take their tiles.
 
-use attention::{AttentionError, DType, Mask};
+use attention::{AttentionError, DType};
 use cuda_fa2::{Algorithm, Call, Mapped, Plan, Step, asks_for_options};
 use device::Variant;
 
@@ -126,11 +126,9 @@ fn plan(call: &Call) -> Result<Plan, AttentionError> {
         let group = shape.heads / shape.kv_heads;
         let bytes = 2 * shape.k_len().max(1) * (shape.d + shape.d_v);
         let section = group * (SECTION / bytes).max(1);
-        // Under a mask, and in a batch of different lengths, some tiles are more work than others.
-        let start = (options.mask != Mask::Full || plan.has_lengths()).then_some(1);
         let boxes = [rows as u32, row.keys as u32];
         let variant = &row.variant;
-        plan.launch_mapped(rung, shape, Mapped { variant, kernel: 0, start, blocks, tiles, section, boxes })?;
+        plan.launch_mapped(rung, shape, Mapped { variant, kernel: 0, start: 1, blocks, tiles, section, boxes })?;
     }
     Ok(plan)
 }
@@ -138,7 +136,7 @@ fn plan(call: &Call) -> Result<Plan, AttentionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attention::Options;
+    use attention::{Mask, Options};
     use cuda_fa2::{Shape, Target, texts};
 
     fn plan(shape: &Shape, options: &Options, target: Target) -> Result<Vec<(&'static str, u32, u32)>, String> {
