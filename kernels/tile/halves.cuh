@@ -42,13 +42,13 @@ template <class T> struct Packed {
     }
 };
 
-/// Starts to copy `count` rows of a matrix from `begin` on, by `THREADS` threads. Rows outside `wanted` are zeros, and so are
+/// Starts to copy `count` rows of a matrix from `begin` on, by a group of `THREADS` threads. Rows outside `wanted` are zeros, and so are
 /// channels behind the last.
 template <int THREADS, int WIDTH, class Matrix>
 __device__ void start_copy_of_some(Halves<WIDTH> to, Matrix from, int begin, int count, Range wanted) {
     const bool in_chunks = from.in_chunks();
 #pragma unroll 1
-    for (int x = thread_index(); x < count * to.CHUNKS; x += THREADS) {
+    for (int x = thread_index() % THREADS; x < count * to.CHUNKS; x += THREADS) {
         const int r = x / to.CHUNKS, c = x % to.CHUNKS * CHUNK;
         const bool inside = begin + r >= wanted.start && begin + r < wanted.end;
         const int numbers = inside ? max(0, min(CHUNK, from.channels - c)) : 0;
@@ -77,7 +77,7 @@ __device__ void start_copy(Halves<WIDTH> to, Rows<T> from, int begin, Range want
     constexpr int POWER = to.CHUNKS & -to.CHUNKS;  // of two
     constexpr int ACROSS = POWER < THREADS / 8 ? POWER : THREADS / 8, DOWN = THREADS / ACROSS;
     static_assert(COUNT % DOWN == 0 && DOWN % 8 == 0);
-    const int r0 = thread_index() / ACROSS, c0 = thread_index() % ACROSS;
+    const int r0 = thread_index() % THREADS / ACROSS, c0 = thread_index() % ACROSS;
     const unsigned to_first = to.chunk(r0, c0);
     const T* row = from.at(begin + r0) + c0 * CHUNK;
 #pragma unroll

@@ -18,11 +18,12 @@ using T = ELEMENT;
 #endif
 constexpr int D = HEAD_DIM, D_V = HEAD_DIM_V;
 
-/// A block of `WARPS` warps with rows, each with `TILES` times 16 of them, that takes `KEYS` keys at a time.
-template <int WARPS_, int TILES_, int KEYS_, bool PACKED_ = false> struct Block {
-    static constexpr int WARPS = WARPS_, TILES = TILES_, KEYS = KEYS_;
+/// A block of `WARPS` warps with rows, each with `TILES` times 16 of them, that takes `KEYS` keys at a time: or of as many groups of
+/// such warps, which have the same rows, and take tiles of keys in turn.
+template <int WARPS_, int TILES_, int KEYS_, bool PACKED_ = false, int GROUPS_ = 1> struct Block {
+    static constexpr int WARPS = WARPS_, TILES = TILES_, KEYS = KEYS_, GROUPS = GROUPS_;
     static constexpr bool PACKED = PACKED_;  // whether its rows are of all heads that share a kv head
-    static constexpr int THREADS = WARPS * LANES, ROWS_OF_WARP = 16 * TILES, ROWS = WARPS * ROWS_OF_WARP;
+    static constexpr int THREADS = WARPS * LANES, ROWS_OF_WARP = 16 * TILES, ROWS = WARPS * ROWS_OF_WARP;  // of a group
     static constexpr int OWN = 2 * TILES;  // rows of which a lane has numbers
 };
 
@@ -67,7 +68,10 @@ template <class B> struct Place {
     __device__ int pack() const { return B::PACKED ? group : 1; }
     __device__ Head<T> head_of(const Problem& problem, int r) const { return {problem, sequence, first_head + r % pack()}; }
     /// The first row of this thread's warp, counted from `row`.
-    __device__ int of_warp() const { return thread_index() / LANES * B::ROWS_OF_WARP; }
+    __device__ int of_warp() const {
+        const int warp = thread_index() / LANES;
+        return (B::GROUPS > 1 ? warp % B::WARPS : warp) * B::ROWS_OF_WARP;
+    }
     /// The r-th row of which this lane has numbers.
     __device__ int own(int r) const { return row + of_warp() + r / 2 * 16 + r % 2 * 8 + thread_index() % LANES / 4; }
     /// The keys that row r sees; of a row behind the last, those of the last.

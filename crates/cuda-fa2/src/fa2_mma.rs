@@ -1,9 +1,9 @@
 //! `05_fa2_mma.cu`: Algorithm 1 of FlashAttention-2 on tensor cores.
 //!
-//! Long queries are cut into tiles of rows, a block of threads each. Where those are too few to keep all multiprocessors busy the
-//! tiles are half as long; so they are where more than scale and mask makes the scores, for registers. Short queries fill a
-//! tile with the rows of all heads that share a kv head, and several blocks share the keys: what they find of a row is joined
-//! by a second kernel.
+//! Long queries are cut into tiles of rows, a block of threads each. Where a multiprocessor has no more than one of these, and so
+//! has room for two blocks, a block is of two groups that share the keys of its rows. Tiles are half as long where more than scale
+//! and mask makes the scores, for registers. Short queries fill a tile with the rows of all heads that share a kv head, and several
+//! blocks share the keys: what they find of a row is joined by a second kernel.
 
 use crate::params::Splits;
 use crate::plan::{Extra, Launch, Plan, Shape, Target, launch_shape};
@@ -26,7 +26,7 @@ macro_rules! variant {
             arch: "sm_80",
             kernels: &[
                 ("fa2_mma", long($d).threads(), long($d).shared_bytes($d)),
-                ("fa2_mma_medium", medium($d).threads(), medium($d).shared_bytes($d)),
+                ("fa2_mma_few", few($d).threads(), few($d).shared_bytes($d)),
                 ("fa2_mma_options", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_short", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_short_options", medium($d).threads(), medium($d).shared_bytes($d)),
@@ -71,6 +71,8 @@ struct Block {
     /// Times 16 rows a warp.
     tiles: usize,
     keys: usize,
+    /// Groups of so many warps that share the keys.
+    groups: usize,
 }
 
 impl Block {
@@ -79,12 +81,12 @@ impl Block {
     }
 
     const fn threads(self) -> u32 {
-        32 * self.warps as u32
+        32 * (self.groups * self.warps) as u32
     }
 
-    /// Of q, and of k and v two tiles each.
+    /// Of q, and of k and v two tiles for each group.
     const fn shared_bytes(self, head_dim: usize) -> u32 {
-        ((self.rows() + 4 * self.keys) * head_dim * 2) as u32
+        ((self.rows() + 4 * self.groups * self.keys) * head_dim * 2) as u32
     }
 }
 
@@ -94,12 +96,17 @@ const fn long(head_dim: usize) -> Block {
         65..=128 => 64,
         _ => 32,
     };
-    Block { warps: 4, tiles: if head_dim <= 128 { 2 } else { 1 }, keys }
+    Block { warps: 4, tiles: if head_dim <= 128 { 2 } else { 1 }, keys, groups: 1 }
 }
 
-/// Of short queries, too: all warps load, and as many compute as have rows.
+/// Of no more tiles of rows than there are multiprocessors.
+const fn few(head_dim: usize) -> Block {
+    Block { groups: 2, ..long(head_dim) }
+}
+
+/// With options; of short queries, too: all warps load, and as many compute as have rows.
 const fn medium(head_dim: usize) -> Block {
-    Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 } }
+    Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 }, groups: 1 }
 }
 
 pub(crate) fn plan(
@@ -120,8 +127,10 @@ pub(crate) fn plan(
     let blocks_of = |block: Block| shape.all_heads().saturating_mul(shape.q_len().div_ceil(block.rows()));
     let (kernel, block) = if with_options {
         ("fa2_mma_options", medium(head_dim))
-    } else if blocks_of(long(head_dim)) <= target.multiprocessors {
-        ("fa2_mma_medium", medium(head_dim))
+    } else if blocks_of(long(head_dim)) <= target.multiprocessors
+        && few(head_dim).shared_bytes(head_dim) as usize <= target.shared_per_block
+    {
+        ("fa2_mma_few", few(head_dim))
     } else {
         ("fa2_mma", long(head_dim))
     };
@@ -199,6 +208,7 @@ mod tests {
         let text = device::file("05_fa2_mma.cu").unwrap();
         for line in [
             "using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 128 ? 64 : 32>;",
+            "using Few = Block<4, D <= 128 ? 2 : 1, Long::KEYS, false, 2>;",
             "using Medium = Block<4, 1, D <= 128 ? 64 : 32>;",
             "using Short = Block<4, 1, D <= 128 ? 64 : 32, true>;",
         ] {
@@ -218,11 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_long_where_there_are_enough_of_them() {
+    fn groups_share_keys_where_tiles_are_few() {
         let plain = Options::default();
-        assert_eq!(kernels(&shape(1, (16, 16), (1024, 1024)), &plain), [("fa2_mma_medium", 16 * 16)]);
+        assert_eq!(kernels(&shape(1, (16, 16), (1024, 1024)), &plain), [("fa2_mma_few", 16 * 8)]);
         assert_eq!(kernels(&shape(1, (16, 16), (2048, 2048)), &plain), [("fa2_mma", 16 * 16)]);
-        assert_eq!(kernels(&shape(3, (4, 2), (17, 5)), &plain), [("fa2_mma_medium", 12)]);
+        assert_eq!(kernels(&shape(3, (4, 2), (17, 5)), &plain), [("fa2_mma_few", 12)]);
+        let target = Target { shared_per_block: 99 << 10, ..Target::H200 };
+        let plan = plan("cuda-fa2", OF_TYPE[0], target, &shape(1, (16, 16), (1024, 1024)), &plain).unwrap();
+        assert_eq!(plan.launches[0].kernel, "fa2_mma");
         for options in [
             Options { softcap: 30.0, ..Options::default() },
             Options { scale: Some(-1.0), ..Options::default() },

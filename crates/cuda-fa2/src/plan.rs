@@ -15,7 +15,8 @@ pub struct Target {
     pub shared_per_block: usize,
     /// The device's compute capability, major and minor, for kernels of one architecture alone.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, `cuda-fa2` makes them smaller.
+    /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, two groups of warps of `cuda-fa2` share the
+    /// keys of each.
     pub multiprocessors: usize,
     /// Into how many parts `cuda-fa2` splits the keys of short queries, at most one for each tile of the longest; `None` leaves
     /// it to the plan. The number decides the last bits of a result, and the plan's depends on the batch.
