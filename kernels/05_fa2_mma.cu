@@ -11,7 +11,8 @@
 #include "tile/results.cuh"
 
 using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 128 ? 64 : 32>;
-using Few = Block<4, D <= 128 ? 2 : 1, Long::KEYS, false, 2>;
+using Few = Block<4, Long::TILES, Long::KEYS, false, 2>;
+using Fewer = Block<4, 1, Long::KEYS, false, 2>;
 using Medium = Block<4, 1, D <= 128 ? 64 : 32>;
 using Short = Block<4, 1, D <= 128 ? 64 : 32, true>;
 
@@ -141,6 +142,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
     }
 KERNEL(fa2_mma, Long, false, 2)
 KERNEL(fa2_mma_few, Few, false, 1)
+KERNEL(fa2_mma_fewer, Fewer, false, 1)
 KERNEL(fa2_mma_options, Medium, true, 1)
 KERNEL(fa2_mma_short, Short, false, 1)
 KERNEL(fa2_mma_short_options, Short, true, 1)

@@ -233,11 +233,10 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
                 pass_turn();
                 wgmma_wait<1>();  // line 12 (2)
                 release_k();
-                if (masked) wait_for_o(v_turn);  // registers are too few for masks beside P~
                 const bool moved = softmax(masked);  // line 13 (2)
                 wgmma_hold(s.x[0]);
-                wait_for_next_k();                // a branch: the compiler moves no exponential behind the wait
-                if (!masked) wait_for_o(v_turn);  // line 14 (2)
+                wait_for_next_k();   // a branch: the compiler moves no exponential behind the wait
+                wait_for_o(v_turn);  // line 14 (2)
                 pack<B>(p, s);
                 if (moved) rescale_o(state, rescale);
             };

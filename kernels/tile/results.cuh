@@ -11,18 +11,17 @@
 constexpr float FARTHEST = 0x1p12f;
 static_assert(-LOWEST > FARTHEST);
 
-/// Of four lanes side by side, lane i gives its x[j] to lane j, and has in x[j] then what lane j gave it.
-__device__ inline void exchange(unsigned (&x)[4]) {
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) {
-        const bool odd = threadIdx.x & step;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if (i & step) continue;
-            const unsigned got = __shfl_xor_sync(ALL_LANES, odd ? x[i] : x[i + step], step);
-            x[i] = odd ? got : x[i], x[i + step] = odd ? x[i + step] : got;
-        }
-    }
+/// Two lanes, of which `odd` has the odd number, exchange: x of this one and y of the other are one lane's afterwards.
+__device__ inline void exchange(unsigned& x, unsigned& y, int step) {
+    const bool odd = threadIdx.x & step;
+    const unsigned got = __shfl_xor_sync(ALL_LANES, odd ? x : y, step);
+    (odd ? x : y) = got;
+}
+
+/// Of four lanes side by side, lane i gives its j-th number to lane j, and has there then what lane j gave it.
+__device__ inline void exchange(unsigned& x0, unsigned& x1, unsigned& x2, unsigned& x3) {
+    exchange(x0, x1, 1), exchange(x2, x3, 1);
+    exchange(x0, x2, 2), exchange(x1, x3, 2);
 }
 
 /// Writes two neighbouring channels of a row, those that there are.
@@ -37,39 +36,53 @@ template <class B> __device__ long long place_of_part(const Problem& problem, co
     return (heads * problem.heads + at.first_head + r % at.pack()) * problem.q_len + r / at.pack();
 }
 
-/// Lines 12 and 13, for the r-th row of this lane, if it is `wanted`: O = diag(l)^-1 O, L = m + ln l. Four lanes have a row: they
-/// exchange numbers until each has eight channels side by side.
+/// Where queries are short: for the rows of this lane that are `wanted`, a part of O and of l, and m, for `combine`.
 template <class B>
-__device__ void put_own_row(
-    const Problem& problem, const Splits& splits, const Place<B>& at, State<B>& state, int r, float m, float l, bool wanted) {
-    const int lane = threadIdx.x % 4, row = at.own(r);
-    if constexpr (B::PACKED) {
-        const long long part = place_of_part(problem, at, row);
+__device__ void put_parts(
+    const Problem& problem, const Splits& splits, const Place<B>& at, State<B>& state, const float (&l)[B::OWN], unsigned wanted) {
+    const int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < B::OWN; ++r) {
+        if (!(wanted >> r & 1)) continue;
+        const long long part = place_of_part(problem, at, at.own(r));
 #pragma unroll
         for (int c = 0; c < D_V / 8; ++c) {
             float2* to = (float2*)(splits.o + part * D_V + 8 * c + 2 * lane);
-            if (wanted) *to = make_float2(state.o.of_row(r, c, 0), state.o.of_row(r, c, 1));
+            *to = make_float2(state.o.of_row(r, c, 0), state.o.of_row(r, c, 1));
         }
-        if (wanted && lane == 0) splits.m[part] = m, splits.l[part] = l;
-    } else {
-        const Head<T> head = at.head_of(problem, 0);
-        const bool in_chunks = head.o.in_chunks() && head.o.channels == D_V;
-        const float factor = final_factor(m, l, head.sink);
+        if (lane == 0) splits.m[part] = state.m[r] * LN_2, splits.l[part] = l[r];
+    }
+}
+
+/// Lines 12 and 13, for the rows of this lane that are `wanted`: O = diag(l)^-1 O, L = m + ln l. Four lanes have a row: they
+/// exchange numbers until each has eight channels side by side.
+template <class B>
+__device__ void put_rows(const Problem& problem, const Place<B>& at, State<B>& state, const float (&l)[B::OWN], unsigned wanted) {
+    const int lane = threadIdx.x % 4;
+    const Head<T> head = at.head_of(problem, 0);
+    const bool in_chunks = head.o.in_chunks() && head.o.channels == D_V;
 #pragma unroll
-        for (int c = 0; c < D_V / 8; c += 4) {
-            unsigned x[4];
+    for (int r = 0; r < B::OWN; ++r) {
+        const int row = at.own(r);
+        const bool is_wanted = wanted >> r & 1;
+        const float m = state.m[r] * LN_2, factor = final_factor(m, l[r], head.sink);
+        if (is_wanted && lane == 0) head.store_lse(row, log_sum_exp(m, l[r]));
+        unsigned x[D_V / 8];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                x[i] = pair_from_f32<T>(state.o.of_row(r, c + i, 0) * factor, state.o.of_row(r, c + i, 1) * factor);
-            }
-            if (in_chunks) {
-                exchange(x);
-                if (wanted) store_global(head.o.at(row) + 8 * (c + lane), make_uint4(x[0], x[1], x[2], x[3]));
-            } else if (wanted) {
-                for (int i = 0; i < 4; ++i) put_pair(head.o, row, 8 * (c + i) + 2 * lane, x[i]);
-            }
+        for (int c = 0; c < D_V / 8; ++c) {
+            x[c] = pair_from_f32<T>(state.o.of_row(r, c, 0) * factor, state.o.of_row(r, c, 1) * factor);
         }
-        if (wanted && lane == 0) head.store_lse(row, log_sum_exp(m, l));
+        if (in_chunks) {
+            T* to = head.o.at(row) + 8 * lane;
+#pragma unroll
+            for (int c = 0; c < D_V / 8; c += 4) {
+                exchange(x[c], x[c + 1], x[c + 2], x[c + 3]);
+                if (is_wanted) store_global(to + 8 * c, make_uint4(x[c], x[c + 1], x[c + 2], x[c + 3]));
+            }
+        } else if (is_wanted) {
+#pragma unroll
+            for (int c = 0; c < D_V / 8; ++c) put_pair(head.o, row, 8 * c + 2 * lane, x[c]);
+        }
     }
 }
 
@@ -96,26 +109,28 @@ __device__ void put_careful_row(const Problem& problem, const Splits& splits, co
 /// Lines 12 to 15, for the rows of a warp. `splits` are asked for where rows of several heads are packed.
 template <class B>
 __device__ void finish(const Problem& problem, const Place<B>& at, State<B>& state, const Splits& splits = {}) {
-    unsigned again = 0;  // rows of the warp that are to be computed with care
+    float l[B::OWN];
+    unsigned wanted = 0, careful = 0;  // rows of this lane, a bit each
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
-        const float l = sum_over<4>(state.l[r]);
+        l[r] = sum_over<4>(state.l[r]);
         float square = 0.0f;  // of the row; not finite where a number of it is not
 #pragma unroll
         for (int c = 0; c < D_V / 4; ++c) {
             const float x = state.o.of_row(r, c / 2, c % 2);
             square = fmaf(x, x, square);
         }
-        const float most = LARGEST<T> * l;
-        const bool careful = !(sum_over<4>(square) < most * most) || fabsf(state.m[r]) > FARTHEST;
-        for (unsigned rows = __ballot_sync(ALL_LANES, careful && threadIdx.x % 4 == 0); rows; rows &= rows - 1) {
-            again |= 1u << (r / 2 * 16 + r % 2 * 8 + (__ffs(rows) - 1) / 4);
-        }
-        put_own_row(problem, splits, at, state, r, state.m[r] * LN_2, l, !careful && at.own(r) < at.end_row);
+        const float most = LARGEST<T> * l[r];
+        const bool is_careful = !(sum_over<4>(square) < most * most) || fabsf(state.m[r]) > FARTHEST;
+        const bool is_there = at.own(r) < at.end_row;
+        wanted |= (unsigned)(is_there && !is_careful) << r, careful |= (unsigned)(is_there && is_careful) << r;
     }
+    if constexpr (B::PACKED) put_parts(problem, splits, at, state, l, wanted);
+    else put_rows(problem, at, state, l, wanted);
+    if (!__any_sync(ALL_LANES, careful)) return;
 #pragma unroll 1
-    for (; again; again &= again - 1) {
-        const int row = at.row + at.of_warp() + __ffs(again) - 1;
-        if (row < at.end_row) put_careful_row(problem, splits, at, row);
+    for (int row = 0; row < B::ROWS_OF_WARP; ++row) {
+        const int r = row / 16 * 2 + row / 8 % 2, lane = row % 8 * 4;  // that have numbers of it
+        if (__shfl_sync(ALL_LANES, careful >> r & 1, lane)) put_careful_row(problem, splits, at, at.row + at.of_warp() + row);
     }
 }

@@ -119,18 +119,23 @@ template <class B> __device__ void apply_options(Scores<B>& s, const Problem& pr
     }
 }
 
+/// Of the keys of a tile that this lane has numbers of, two of eight, those before key `end` of it: a bit each.
+template <class B> __device__ unsigned bits_before(int end) {
+    const int inside = max(0, min(B::KEYS, end)), rest = inside % 8 - threadIdx.x % 4 * 2;
+    return (1ull << (inside / 8 * 2 + max(0, min(2, rest)))) - 1;
+}
+
 /// -inf for keys that a row does not see.
 template <class B> __device__ void hide(Scores<B>& s, const Place<B>& at, int j0) {
+    static_assert(B::KEYS / 4 <= 32, "a lane's keys are the bits of a number");
 #pragma unroll
     for (int r = 0; r < B::OWN; ++r) {
         const Range keys = at.visible(at.own(r));
+        const unsigned seen = bits_before<B>(keys.end - j0) & ~bits_before<B>(keys.start - j0);
 #pragma unroll
-        for (int n = 0; n < B::KEYS / 8; ++n) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int j = j0 + n * 8 + threadIdx.x % 4 * 2 + e;
-                if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;
-            }
+        for (int x = 0; x < B::KEYS / 4; ++x) {
+            float& score = s.of_row(r, x / 2, x % 2);
+            score = seen >> x & 1 ? score : NEG_INFINITY;
         }
     }
 }

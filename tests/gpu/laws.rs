@@ -67,7 +67,7 @@ pub(crate) fn a_second_run_gives_the_same_bits(device: &Device) -> Result<(), Fa
 const SHORT: usize = 16;
 
 /// A sequence's rows depend on its own lengths and numbers alone: as one of a batch, and packed by itself. Of `cuda-fa2` this
-/// holds in the form whose target has a number of splits and no multiprocessors, as long as the longest sequence is short in
+/// holds in a form whose target says how many tiles and splits there are, as long as the longest sequence is short in
 /// both or in neither; else it asks how many rows a batch has.
 pub(crate) fn a_sequence_alone_gives_the_same_bits(device: &Device) -> Result<(), Failed> {
     let alone = |attention: &dyn Attention, spec: &Spec| {

@@ -37,7 +37,7 @@ fn naive_passes(blocks_and_tiles: u64, reads: u64) -> u64 {
     blocks_and_tiles * (2 * 32 + 8 * 32 * reads)
 }
 
-fn predicted() -> [(&'static str, Counts); 9] {
+fn predicted() -> [(&'static str, Counts); 10] {
     let (scores, rows) = (E * N * N, E * N * D);
     let (state, lse) = (E * 2 * N, E * N);
     let naive_scores = (4 * scores, scores, Some(naive_passes(64 * 2, 5)), 0);
@@ -62,6 +62,7 @@ fn predicted() -> [(&'static str, Counts); 9] {
         ("fa1", fa1),
         ("fa2_simt", fa2_simt),
         ("fa2", fa2),
+        ("fa2_mma_fewer", HALF.counts(N, D)),
         ("fa2_mma_few", LONG.counts(N, D)),
         ("fa2_mma", LONG.counts(N, D)),
         ("fa3", FA3.counts(N, D)),
@@ -76,6 +77,7 @@ struct Block {
 
 /// For 64 channels; where two groups share the keys, of each.
 const LONG: Block = Block { rows: 128, keys: 128 };
+const HALF: Block = Block { rows: 64, keys: 128 };
 /// Three warpgroups.
 const FA3: Block = Block { rows: 192, keys: 128 };
 
@@ -111,11 +113,13 @@ fn passes_for_shared(counters: &Counters) -> u64 {
 #[test]
 fn tensor_core_kernels_pass_over_the_banks_as_formulas_say() {
     let counted = counted(device_rung("cuda-fa2").unwrap(), N, D);
-    // What one group leaves of its rows for the other, by 4 warps: m, l and O, written and read.
-    let joined = N / LONG.rows * 4 * 2 * 4 * (2 + D / 4);
-    for (kernel, joined) in [("fa2_mma_few", joined), ("fa2_mma", 0)] {
+    // What one group leaves of its rows for the other, a lane of two or four rows: m, l and O, written and read.
+    let joined = |block: &Block| N / block.rows * 4 * 2 * (block.rows / 32) * (2 + D / 4);
+    for (kernel, block, joined) in
+        [("fa2_mma_fewer", HALF, joined(&HALF)), ("fa2_mma_few", LONG, joined(&LONG)), ("fa2_mma", LONG, 0)]
+    {
         let counters = &counted[kernel];
-        let (counted, predicted) = (counters.shared.passes, LONG.passes(N, D) + joined + passes_for_shared(counters));
+        let (counted, predicted) = (counters.shared.passes, block.passes(N, D) + joined + passes_for_shared(counters));
         assert_eq!(counted, predicted, "{kernel}");
         assert!(passes_for_shared(counters) < counters.shared.passes / 8, "{kernel}: {counters:?}");
     }

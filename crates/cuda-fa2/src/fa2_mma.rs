@@ -1,12 +1,12 @@
 //! `05_fa2_mma.cu`: Algorithm 1 of FlashAttention-2 on tensor cores.
 //!
 //! Long queries are cut into tiles of rows, a block of threads each. Where a multiprocessor has no more than one of these, and so
-//! has room for two blocks, a block is of two groups that share the keys of its rows. Tiles are half as long where more than scale
-//! and mask makes the scores, for registers. Short queries fill a tile with the rows of all heads that share a kv head, and several
+//! has room for two blocks, a block is of two groups that share the keys of its rows, and where even tiles half as long are so few
+//! they are half as long. So they are where more than scale and mask makes the scores, for registers. Short queries fill a tile with the rows of all heads that share a kv head, and several
 //! blocks share the keys: what they find of a row is joined by a second kernel.
 
 use crate::params::Splits;
-use crate::plan::{Extra, Launch, Plan, Shape, Target, launch_shape};
+use crate::plan::{Extra, Launch, Plan, Shape, Target, Tiles, launch_shape};
 use attention::{AttentionError, Options};
 use device::Variant;
 
@@ -27,6 +27,7 @@ macro_rules! variant {
             kernels: &[
                 ("fa2_mma", long($d).threads(), long($d).shared_bytes($d)),
                 ("fa2_mma_few", few($d).threads(), few($d).shared_bytes($d)),
+                ("fa2_mma_fewer", fewer($d).threads(), fewer($d).shared_bytes($d)),
                 ("fa2_mma_options", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_short", medium($d).threads(), medium($d).shared_bytes($d)),
                 ("fa2_mma_short_options", medium($d).threads(), medium($d).shared_bytes($d)),
@@ -104,6 +105,11 @@ const fn few(head_dim: usize) -> Block {
     Block { groups: 2, ..long(head_dim) }
 }
 
+/// Of so few tiles even where they are half as long.
+const fn fewer(head_dim: usize) -> Block {
+    Block { tiles: 1, ..few(head_dim) }
+}
+
 /// With options; of short queries, too: all warps load, and as many compute as have rows.
 const fn medium(head_dim: usize) -> Block {
     Block { warps: 4, tiles: 1, keys: if head_dim <= 128 { 64 } else { 32 }, groups: 1 }
@@ -125,14 +131,22 @@ pub(crate) fn plan(
         return plan_short(rung, (head_dim, variant), target, shape, options, with_options);
     }
     let blocks_of = |block: Block| shape.all_heads().saturating_mul(shape.q_len().div_ceil(block.rows()));
-    let (kernel, block) = if with_options {
-        ("fa2_mma_options", medium(head_dim))
-    } else if blocks_of(long(head_dim)) <= target.multiprocessors
-        && few(head_dim).shared_bytes(head_dim) as usize <= target.shared_per_block
-    {
-        ("fa2_mma_few", few(head_dim))
-    } else {
-        ("fa2_mma", long(head_dim))
+    let counted = || {
+        let are_few = |block: Block| {
+            let fits = block.shared_bytes(head_dim) as usize <= target.shared_per_block;
+            fits && blocks_of(block) <= target.multiprocessors
+        };
+        match (are_few(fewer(head_dim)), are_few(few(head_dim))) {
+            (true, _) => Tiles::Fewer,
+            (_, true) => Tiles::Few,
+            _ => Tiles::Many,
+        }
+    };
+    let (kernel, block) = match target.tiles.unwrap_or_else(counted) {
+        _ if with_options => ("fa2_mma_options", medium(head_dim)),
+        Tiles::Many => ("fa2_mma", long(head_dim)),
+        Tiles::Few => ("fa2_mma_few", few(head_dim)),
+        Tiles::Fewer => ("fa2_mma_fewer", fewer(head_dim)),
     };
     let mut plan = Plan::new(shape, options, block.rows());
     if !plan.is_empty() {
@@ -208,7 +222,8 @@ mod tests {
         let text = device::file("05_fa2_mma.cu").unwrap();
         for line in [
             "using Long = Block<4, D <= 128 ? 2 : 1, D <= 64 ? 128 : D <= 128 ? 64 : 32>;",
-            "using Few = Block<4, D <= 128 ? 2 : 1, Long::KEYS, false, 2>;",
+            "using Few = Block<4, Long::TILES, Long::KEYS, false, 2>;",
+            "using Fewer = Block<4, 1, Long::KEYS, false, 2>;",
             "using Medium = Block<4, 1, D <= 128 ? 64 : 32>;",
             "using Short = Block<4, 1, D <= 128 ? 64 : 32, true>;",
         ] {
@@ -231,8 +246,10 @@ mod tests {
     fn groups_share_keys_where_tiles_are_few() {
         let plain = Options::default();
         assert_eq!(kernels(&shape(1, (16, 16), (1024, 1024)), &plain), [("fa2_mma_few", 16 * 8)]);
+        assert_eq!(kernels(&shape(1, (16, 16), (513, 1)), &plain), [("fa2_mma_few", 16 * 5)]);
+        assert_eq!(kernels(&shape(1, (16, 16), (512, 1)), &plain), [("fa2_mma_fewer", 16 * 8)]);
         assert_eq!(kernels(&shape(1, (16, 16), (2048, 2048)), &plain), [("fa2_mma", 16 * 16)]);
-        assert_eq!(kernels(&shape(3, (4, 2), (17, 5)), &plain), [("fa2_mma_few", 12)]);
+        assert_eq!(kernels(&shape(3, (4, 2), (17, 5)), &plain), [("fa2_mma_fewer", 12)]);
         let target = Target { shared_per_block: 99 << 10, ..Target::H200 };
         let plan = plan("cuda-fa2", OF_TYPE[0], target, &shape(1, (16, 16), (1024, 1024)), &plain).unwrap();
         assert_eq!(plan.launches[0].kernel, "fa2_mma");

@@ -50,7 +50,7 @@ mod triton;
 pub use algorithm::{Algorithm, Call, FA1, FA2, FA2_SIMT, NAIVE, TRITON};
 pub use fa2_mma::asks_for_options;
 pub use maps::Mapped;
-pub use plan::{Plan, Shape, Target};
+pub use plan::{Plan, Shape, Target, Tiles};
 pub use rung::CudaRung;
 pub use steps::{Step, texts};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};

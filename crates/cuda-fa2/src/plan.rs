@@ -15,18 +15,36 @@ pub struct Target {
     pub shared_per_block: usize,
     /// The device's compute capability, major and minor, for kernels of one architecture alone.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors that are to be busy. Where tiles of rows are no more than these, two groups of warps of `cuda-fa2` share the
-    /// keys of each.
+    /// Multiprocessors that are to be busy.
     pub multiprocessors: usize,
+    /// How many tiles of rows `cuda-fa2` takes a call of long queries to have; `None` counts them. What is taken decides the last
+    /// bits of a result, and the count depends on the batch.
+    pub tiles: Option<Tiles>,
     /// Into how many parts `cuda-fa2` splits the keys of short queries, at most one for each tile of the longest; `None` leaves
     /// it to the plan. The number decides the last bits of a result, and the plan's depends on the batch.
     pub splits: Option<usize>,
 }
 
+/// Tiles of rows that a call has for the multiprocessors of a device, as `cuda-fa2` sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiles {
+    /// More than these.
+    Many,
+    /// No more than these: two groups of warps share the keys of each.
+    Few,
+    /// No more, even if they are half as long, as they are then.
+    Fewer,
+}
+
 impl Target {
     /// An H200, for plans of what ran on one, and of what a smaller device is to run as it would.
-    pub const H200: Target =
-        Target { shared_per_block: 227 << 10, compute_capability: (9, 0), multiprocessors: 132, splits: None };
+    pub const H200: Target = Target {
+        shared_per_block: 227 << 10,
+        compute_capability: (9, 0),
+        multiprocessors: 132,
+        tiles: None,
+        splits: None,
+    };
 }
 
 impl From<&Attributes> for Target {
@@ -35,6 +53,7 @@ impl From<&Attributes> for Target {
             shared_per_block: device.shared_per_block as usize,
             compute_capability: device.compute_capability,
             multiprocessors: device.multiprocessors as usize,
+            tiles: None,
             splits: None,
         }
     }

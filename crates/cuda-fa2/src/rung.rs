@@ -37,8 +37,8 @@ impl CudaRung {
     }
 
     /// The rung with plans for this target in place of the device. On `cuda-fa2` a sequence's result has the same bits in any
-    /// batch, if the target has a number of splits and no multiprocessors (whatever the batch, they are not kept busy), among
-    /// batches whose longest sequence has up to 16 rows, and among those where it has more.
+    /// batch, if the target says how many tiles and splits there are, among batches whose longest sequence has up to 16 rows,
+    /// and among those where it has more.
     pub fn with_target(self, target: Target) -> Self {
         CudaRung { target, ..self }
     }

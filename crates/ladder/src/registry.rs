@@ -4,7 +4,7 @@ use attention::oracle::Oracle;
 use attention::{
     Attention, AttentionError, DEFAULT_FAST_MEMORY, DType, Mask, NoMeter, Options, Problem, Traffic, TrafficMeter,
 };
-use cuda_fa2::{Algorithm, CudaRung, Plan, Shape, Step, Target};
+use cuda_fa2::{Algorithm, CudaRung, Plan, Shape, Step, Target, Tiles};
 use device::{Device, DeviceError};
 use fa1::Fa1;
 use fa2::{Fa2, Fa2Simd};
@@ -326,8 +326,8 @@ impl DeviceRung {
         self.plan(&shape, &options, target).is_ok()
     }
 
-    /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: as on a device
-    /// that they do not fill, an H200 or larger; and as with very many rows, and the keys of short queries in three parts.
+    /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: with any number of
+    /// tiles of rows; and with the keys of short queries as an H200 has them, and in three parts.
     ///
     /// # Errors
     /// The device fails.
@@ -336,9 +336,10 @@ impl DeviceRung {
             return Ok(vec![self.build(device)?]);
         }
         let target = Target::from(device.attributes());
-        let few_rows = Target { multiprocessors: target.multiprocessors.max(Target::H200.multiprocessors), ..target };
-        let many_rows = Target { multiprocessors: 0, splits: Some(3), ..target };
-        [few_rows, many_rows].map(|target| Ok(self.build(device)?.with_target(target))).into_iter().collect()
+        let target = Target { multiprocessors: target.multiprocessors.max(Target::H200.multiprocessors), ..target };
+        let forms = [(Tiles::Fewer, None), (Tiles::Few, Some(2)), (Tiles::Many, Some(3))];
+        let targets = forms.map(|(tiles, splits)| Target { tiles: Some(tiles), splits, ..target });
+        targets.map(|target| Ok(self.build(device)?.with_target(target))).into_iter().collect()
     }
 
     /// Whether every call needs its table of [sequences](Plan::sequences) on the device; with others it is for lengths that
