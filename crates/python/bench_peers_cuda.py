@@ -60,7 +60,7 @@ METHOD = (
 SIDE_BY_SIDE = "; the heads of a row lie side by side in memory"
 RAGGED = (
     "; sequences of 64 to 4096 tokens lie one behind the other and are given as one of their sum; 8 rows of each are "
-    f"checked; rungs have a call for each, on {bench_peers_gpu.STREAMS} streams"
+    "checked; all have one call for them"
 )
 # What a peer's result may be off, as a whole. It rounds P to the type of v, and sums in its own order.
 LIMITS = {torch.float16: 2e-3, torch.bfloat16: 8e-3}

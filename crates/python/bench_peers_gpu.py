@@ -11,9 +11,6 @@ import torch
 from bench_results import ROOT
 from reference import weights_of
 
-# Of a rung's calls for sequences of several lengths.
-STREAMS = 8
-
 
 class Contestant:
     """`calls` gives what to time on each set of q, k and v: functions of nothing, which return
@@ -47,23 +44,10 @@ class Rung(Contestant):
         call = lambda q, k, v: lambda: self.attention(q, k, v, causal=case.causal, rung=self.name)
         return [call(*tensors) for tensors in sets]
 
-    def ragged(self, case, q, k, v):
-        """A call for each sequence, as the module takes one length: the last blocks of one run beside the next."""
-        streams = itertools.cycle([torch.cuda.Stream() for _ in range(STREAMS)])
-        places = [*zip(streams, case.places())]
-
-        def run():
-            o, current = torch.empty_like(q), torch.cuda.current_stream()
-            for stream, rows in places:
-                stream.wait_stream(current)
-                with torch.cuda.stream(stream):
-                    part = [x[:, :, rows] for x in (q, k, v)]
-                    self.attention(*part, causal=case.causal, rung=self.name, out=o[:, :, rows])
-            for stream, _ in places[:STREAMS]:
-                current.wait_stream(stream)
-            return o
-
-        return run
+    def ragged(self, case, *tensors):
+        starts, (q, k, v) = [0, *itertools.accumulate(case.lengths)], [x[0] for x in tensors]
+        lengths = dict(cu_seqlens_q=starts, cu_seqlens_k=starts)
+        return lambda: self.attention(q, k, v, causal=case.causal, rung=self.name, **lengths)[None]
 
 
 class Sdpa(Contestant):

@@ -11,8 +11,10 @@ class SupportsDLPack(Protocol):
 _Array = TypeVar("_Array", bound=SupportsDLPack)
 
 def rungs(device: Literal["cpu", "cuda"] = "cpu") -> list[str]:
-    """The names of the rungs for arrays on that device, from the lowest up. On "cuda" they are those that need nothing on
-    the GPU but the arrays: triton-fa2 reads a table of the sequences' lengths there, and is not among them."""
+    """The names of the rungs for arrays on that device, from the lowest up."""
+
+# Offsets of packed sequences: integers in main memory.
+_Offsets = list[int] | tuple[int, ...] | SupportsDLPack
 
 # Results are arrays of q's library. Where it has no from_dlpack, they are a SupportsDLPack for one that has.
 @overload
@@ -28,6 +30,8 @@ def attention(
     sinks: SupportsDLPack | None = None,
     alibi_slopes: SupportsDLPack | None = None,
     bias: SupportsDLPack | None = None,
+    cu_seqlens_q: _Offsets | None = None,
+    cu_seqlens_k: _Offsets | None = None,
     rung: str | None = None,
     return_lse: Literal[False] = False,
     out: _Array | None = None,
@@ -46,6 +50,8 @@ def attention(
     sinks: SupportsDLPack | None = None,
     alibi_slopes: SupportsDLPack | None = None,
     bias: SupportsDLPack | None = None,
+    cu_seqlens_q: _Offsets | None = None,
+    cu_seqlens_k: _Offsets | None = None,
     rung: str | None = None,
     return_lse: Literal[True],
     out: _Array | None = None,

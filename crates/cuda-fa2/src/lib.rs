@@ -11,7 +11,8 @@
 //! A call has two halves. [`CudaRung::plan`] looks at shapes and options on the host: which variants of which kernels, tiles,
 //! grids, the workspace. [`CudaRung::launch`] puts the kernels into a stream, for tensors that lie on the device.
 //! [`Attention::forward_into`] is both between an upload and a download: whoever measures or has data on the device calls the
-//! halves.
+//! halves. Whoever may not wait for a copy has the table of sequences, if the plan has one, [written by a
+//! kernel](CudaRung::put_sequences).
 //!
 //! A rung runs on any [`device::Device`], a GPU or a simulated one, and does not know which. What a GPU could reach at best is
 //! measured by [`ceiling`], with kernels of its own; a simulated one has no clock.
@@ -44,6 +45,7 @@ mod params;
 mod plan;
 mod rung;
 mod steps;
+mod table;
 mod tensors;
 mod triton;
 
@@ -60,7 +62,7 @@ use device::Variant;
 /// Every variant of every kernel of this crate, as they are prebuilt.
 pub fn variants() -> impl Iterator<Item = &'static Variant> {
     let of_rungs = naive::VARIANTS.iter().chain(&fa1::VARIANTS).chain(&fa2_simt::VARIANTS);
-    of_rungs.chain(&fa2_mma::VARIANTS).chain(&triton::VARIANTS).chain(&ceiling::VARIANTS)
+    of_rungs.chain(&fa2_mma::VARIANTS).chain(&triton::VARIANTS).chain(&ceiling::VARIANTS).chain(&table::VARIANTS)
 }
 
 #[cfg(doc)]

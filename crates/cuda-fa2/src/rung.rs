@@ -139,7 +139,16 @@ impl CudaRung {
         uploaded.download(problem, &mut out.heads(problem)?).map_err(|error| self.failed(error))
     }
 
-    fn kernel(&self, variant: &'static Variant, name: &'static str, stream: &Stream) -> Result<Kernel, DeviceError> {
+    /// A kernel, loaded when it is first needed.
+    ///
+    /// # Errors
+    /// It does not compile; the stream is captured and it is not loaded; the driver fails.
+    pub(crate) fn kernel(
+        &self,
+        variant: &'static Variant,
+        name: &'static str,
+        stream: &Stream,
+    ) -> Result<Kernel, DeviceError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match kernels.entry([variant.file, variant.name, name]) {
             Entry::Occupied(kernel) => kernel.get().clone(),

@@ -57,7 +57,8 @@ impl DeviceTensor {
 }
 
 impl Plan {
-    /// The table of sequences as kernels read it, to be copied to the device; empty if they have no need of it.
+    /// The table of sequences as kernels read it, to be copied to the device or [written there](crate::CudaRung::put_sequences);
+    /// empty if they have no need of it.
     pub fn sequences(&self) -> &[u8] {
         if self.tabled { self.table() } else { &[] }
     }

@@ -342,12 +342,6 @@ impl DeviceRung {
         targets.map(|target| Ok(self.build(device)?.with_target(target))).into_iter().collect()
     }
 
-    /// Whether every call needs its table of [sequences](Plan::sequences) on the device; with others it is for lengths that
-    /// differ.
-    pub fn wants_table(&self) -> bool {
-        self.algorithm.wants_table
-    }
-
     /// The plan of a call. No device is needed.
     ///
     /// # Errors

@@ -10,6 +10,9 @@
 //! call returns, too: those of PyTorch may go by the same rule; those of other libraries the caller keeps until the stream is
 //! done.
 //!
+//! **Lengths.** The plan is made of the sequences' lengths, on the host. Kernels that read a table of them have it as another
+//! kernel's argument, which writes it into the workspace: no memory of the host is read after the call, and nobody waits.
+//!
 //! **Contexts.** PyTorch and the rungs share each GPU's primary context. What was the thread's current one is so afterwards.
 
 use crate::dlpack::Device as Place;
@@ -58,13 +61,6 @@ pub(crate) fn attention<'py>(call: &Call<'_, 'py>, ordinal: usize) -> PyResult<B
         let problem = tensors.problem(call)?;
         let rung = rung(entry, ordinal, stream).map_err(failed)?;
         let plan = rung.plan(&Shape::from(&problem), problem.options()).map_err(refused)?;
-        if !plan.sequences().is_empty() {
-            return Err(refuse(
-                "rung",
-                format!("{:?}, which wants a table of sequences", entry.name),
-                "one that does not",
-            ));
-        }
         let out = call.out.map(|out| take("out", out)).transpose()?;
         let prepare = || Prepared::new(call, &torch, &tensors, &problem, &plan, out.as_ref());
         let prepared = if stream == current { prepare() } else { torch.on_stream(stream, prepare) }?;
@@ -80,7 +76,7 @@ struct Prepared<'py> {
     tensors: cuda_fa2::Tensors,
     o: Bound<'py, PyAny>,
     lse: Option<Bound<'py, PyAny>>,
-    /// The workspace, and the lse if nobody asks for it.
+    /// The workspace, the table of sequences, and the lse if nobody asks for it.
     _scratch: Option<Bound<'py, PyAny>>,
 }
 
@@ -103,12 +99,14 @@ impl<'py> Prepared<'py> {
             }
         };
         let own_lse = if call.return_lse { Some(torch.empty(&lse_shape, &torch.dtype("float32")?)?) } else { None };
-        let workspace_bytes = plan.workspace_bytes().next_multiple_of(ALIGNMENT);
+        fill_rows_of_no_sequence(problem, call.out.is_none().then_some(&o), own_lse.as_ref().map(|(lse, _)| lse))?;
+        let table_at = plan.workspace_bytes().next_multiple_of(ALIGNMENT);
+        let lse_at = (table_at + plan.sequences().len()).next_multiple_of(ALIGNMENT);
         let lse_bytes = if own_lse.is_some() { 0 } else { lse_shape.iter().product::<usize>() * size_of::<f32>() };
-        let scratch = workspace_bytes + lse_bytes;
+        let scratch = lse_at + lse_bytes;
         let scratch = if scratch > 0 { Some(torch.empty(&[scratch], &torch.dtype("uint8")?)?) } else { None };
         let workspace = scratch.as_ref().map_or(0, |(_, address)| *address);
-        let lse_address = own_lse.as_ref().map_or(workspace + workspace_bytes as u64, |(_, address)| *address);
+        let lse_address = own_lse.as_ref().map_or(workspace + lse_at as u64, |(_, address)| *address);
         let optional =
             |tensor: &Option<Borrowed>, after| tensor.as_ref().map(|tensor| tensor.on_device(after)).transpose();
         let tensors = cuda_fa2::Tensors {
@@ -121,17 +119,31 @@ impl<'py> Prepared<'py> {
             bias: optional(&tensors.bias, 0)?,
             sinks: optional(&tensors.sinks, 0)?.map(|sinks| without_gaps(sinks, problem.heads())).transpose()?,
             workspace,
-            sequences: 0,
+            sequences: workspace + table_at as u64,
         };
         Ok(Prepared { tensors, o, lse: own_lse.map(|(lse, _)| lse), _scratch: scratch.map(|(scratch, _)| scratch) })
     }
 }
 
-/// A tensor of rank 4 without gaps.
+/// Makes packed rows behind the last sequence what they are on the CPU: 0, and the lse -inf. Kernels leave them alone, and so
+/// does a call whose result goes to memory of the caller's.
+fn fill_rows_of_no_sequence(problem: &Problem, o: Option<&Bound<PyAny>>, lse: Option<&Bound<PyAny>>) -> PyResult<()> {
+    let (rows, end) = (problem.q().shape()[1], problem.sequences().last().map_or(0, |sequence| sequence.q.end));
+    if problem.is_packed() && end < rows {
+        for (tensor, value) in [(o, 0.0), (lse, f32::NEG_INFINITY)] {
+            if let Some(tensor) = tensor {
+                tensor.call_method1("narrow", (1, end, rows - end))?.call_method1("fill_", (value,))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A tensor of rank 4 without gaps; or of rank 3, with a batch stride of 0.
 fn row_major(address: u64, shape: &[usize]) -> DeviceTensor {
-    let mut strides = [1; 4];
-    for axis in (0..3).rev() {
-        strides[axis] = strides[axis + 1] * shape[axis + 1] as i64;
+    let (mut strides, first) = ([0, 0, 0, 1], 4 - shape.len());
+    for axis in (first..3).rev() {
+        strides[axis] = strides[axis + 1] * shape[axis + 1 - first] as i64;
     }
     DeviceTensor { address, strides }
 }
@@ -144,7 +156,7 @@ fn without_gaps(sinks: DeviceTensor, heads: usize) -> PyResult<u64> {
     }
 }
 
-/// Puts a planned call into a stream of PyTorch's.
+/// Puts a planned call into a stream of PyTorch's, and before it what writes the table of sequences, if there is one.
 fn launch(rung: &CudaRung, plan: &Plan, tensors: &cuda_fa2::Tensors, stream: u64) -> Result<(), DeviceError> {
     keeping_context(|| {
         // SAFETY: it is PyTorch's current stream, or what the caller says is a stream, for the length of this call.
@@ -153,7 +165,11 @@ fn launch(rung: &CudaRung, plan: &Plan, tensors: &cuda_fa2::Tensors, stream: u64
         // then PyTorch's, with results and scratch, by its rules for as long as the stream needs them. Those of other libraries,
         // whose memory may be anyone's once it is freed, the caller keeps until the stream is done. Nobody writes to the inputs
         // before the kernels have read them, and `out` shares nothing with them: that too is the caller's part of the contract.
-        unsafe { rung.launch(plan, tensors, &stream) }
+        // The table's place is scratch, too, and comes before the call that reads it.
+        unsafe {
+            rung.put_sequences(plan, tensors.sequences, &stream)?;
+            rung.launch(plan, tensors, &stream)
+        }
     })
 }
 

@@ -138,8 +138,8 @@ impl Managed for Versioned {
     }
 }
 
-/// An element type that the rungs know, and DLPack's code of it.
-pub(crate) trait Float: Clone + Default + Send + 'static {
+/// An element type that is known here, and DLPack's code of it.
+pub(crate) trait Element: Clone + Default + Send + 'static {
     const TYPE: DataType;
     const ZERO: &'static Self;
 }
@@ -148,21 +148,30 @@ const fn data_type(code: u8, bits: u8) -> DataType {
     DataType { code, bits, lanes: 1 }
 }
 
-impl Float for f32 {
+impl Element for f32 {
     const TYPE: DataType = data_type(2, 32);
     const ZERO: &'static Self = &0.0;
 }
-impl Float for f64 {
+impl Element for f64 {
     const TYPE: DataType = data_type(2, 64);
     const ZERO: &'static Self = &0.0;
 }
-impl Float for f16 {
+impl Element for f16 {
     const TYPE: DataType = data_type(2, 16);
     const ZERO: &'static Self = &f16::ZERO;
 }
-impl Float for bf16 {
+impl Element for bf16 {
     const TYPE: DataType = data_type(4, 16);
     const ZERO: &'static Self = &bf16::ZERO;
+}
+
+impl Element for i32 {
+    const TYPE: DataType = data_type(0, 32);
+    const ZERO: &'static Self = &0;
+}
+impl Element for i64 {
+    const TYPE: DataType = data_type(0, 64);
+    const ZERO: &'static Self = &0;
 }
 
 impl DataType {

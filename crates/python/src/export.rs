@@ -1,6 +1,6 @@
 //! Results, in memory that other libraries take over.
 
-use crate::dlpack::{self, CPU, DataType, Deleter, Float, Legacy, Managed, Versioned};
+use crate::dlpack::{self, CPU, DataType, Deleter, Element, Legacy, Managed, Versioned};
 use attention::{AttentionError, filled};
 use ndarray::{ArrayD, ArrayViewMut, ArrayViewMutD};
 use pyo3::exceptions::PyBufferError;
@@ -22,10 +22,10 @@ pub(crate) struct Buffer<T> {
     shape: Vec<usize>,
 }
 
-impl<T: Float> Buffer<T> {
-    pub(crate) fn zeros(what: &'static str, shape: Vec<usize>) -> Result<Self, AttentionError> {
+impl<T: Element> Buffer<T> {
+    pub(crate) fn filled(what: &'static str, shape: Vec<usize>, fill: T) -> Result<Self, AttentionError> {
         let len = shape.iter().fold(1, |product: usize, &n| product.saturating_mul(n));
-        let memory = filled(what, &[len.saturating_add(ALIGNMENT / size_of::<T>())], T::default())?;
+        let memory = filled(what, &[len.saturating_add(ALIGNMENT / size_of::<T>())], fill)?;
         let start = memory.as_ptr().align_offset(ALIGNMENT);
         Ok(Buffer { memory, start, shape })
     }

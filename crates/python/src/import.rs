@@ -1,6 +1,6 @@
 //! Tensors of other libraries, borrowed for one call.
 
-use crate::dlpack::{self, Device, Float, Legacy, Managed, VERSION, Versioned};
+use crate::dlpack::{self, Device, Element, Legacy, Managed, VERSION, Versioned};
 use crate::exchange::Exchange;
 use attention::TensorView;
 use cuda_fa2::DeviceTensor;
@@ -125,6 +125,27 @@ impl Borrowed {
         array.into_dimensionality().map_err(|_| refuse(self.name, format!("{rank} dimensions"), wanted()))
     }
 
+    /// A copy of its elements, which must be int32 or int64 in one dimension.
+    pub(crate) fn integers(&self) -> PyResult<Vec<i64>> {
+        match self.tensor().dtype {
+            i32::TYPE => self.list::<i32>(),
+            i64::TYPE => self.list::<i64>(),
+            other => Err(refuse(self.name, other, "int32 or int64")),
+        }
+    }
+
+    fn list<T: Element + Copy + Into<i64>>(&self) -> PyResult<Vec<i64>> {
+        let array = self.array::<T>()?;
+        if array.ndim() != 1 {
+            return Err(refuse(self.name, format!("{} dimensions", array.ndim()), "1 dimension"));
+        }
+        let mut list = Vec::new();
+        // A broadcast array can be longer than memory.
+        list.try_reserve_exact(array.len()).map_err(|_| self.too_long(array.shape()))?;
+        list.extend(array.iter().map(|&element| element.into()));
+        Ok(list)
+    }
+
     /// Where it lies on its GPU, with the last of its axes at the last of four but `after`.
     pub(crate) fn on_device(&self, after: usize) -> PyResult<DeviceTensor> {
         let tensor = self.tensor();
@@ -176,7 +197,7 @@ impl Borrowed {
         unsafe { self.tensor.as_ref() }
     }
 
-    fn array<T: Float>(&self) -> PyResult<ArrayViewD<'_, T>> {
+    fn array<T: Element>(&self) -> PyResult<ArrayViewD<'_, T>> {
         let tensor = self.tensor();
         debug_assert_eq!(tensor.dtype, T::TYPE);
         let Layout { lengths, strides } = self.layout(size_of::<T>())?;
@@ -199,7 +220,7 @@ impl Borrowed {
         let lowest = first.wrapping_offset(lengths.iter().zip(&strides).map(below).sum());
         let magnitudes: Vec<usize> = strides.iter().map(|stride| stride.unsigned_abs()).collect();
         // SAFETY: the producer vouches for the elements that lengths and strides reach from `first`, for as long as `self`
-        // lives. They are aligned, and span no more than isize::MAX bytes (see `layout`). Every bit pattern is a float.
+        // lives. They are aligned, and span no more than isize::MAX bytes (see `layout`). Every bit pattern is a number.
         // That nobody writes to them during the call is the caller's part of the contract.
         let mut array = unsafe { ArrayView::from_shape_ptr(IxDyn(&lengths).strides(IxDyn(&magnitudes)), lowest) };
         for (axis, _) in strides.iter().enumerate().filter(|(_, stride)| **stride < 0) {

@@ -4,17 +4,18 @@
 //! `dlpack.rs` is the layout of DLPack in memory, `import.rs` borrows tensors, by `exchange.rs` where it is for free,
 //! `export.rs` gives results away. What is unsafe is in these four; the sum of their contracts is DLPack's: a producer keeps its tensor alive and in place until the
 //! deleter is called, once. And it is in `cuda.rs`, which launches kernels on tensors in a GPU's memory; `torch.rs` asks
-//! PyTorch for the stream and for memory.
+//! PyTorch for the stream and for memory. `ragged.rs` reads where the sequences of a packed batch lie.
 
 mod cuda;
 mod dlpack;
 mod exchange;
 mod export;
 mod import;
+mod ragged;
 mod torch;
 
-use ::attention::{Attention, AttentionError, DType, Mask, Options, OutputMut, Problem, TensorViewMut};
-use dlpack::{CPU, Float};
+use ::attention::{Attention, AttentionError, Batch, DType, Kv, Mask, Options, OutputMut, Problem, TensorViewMut};
+use dlpack::{CPU, Element};
 use export::{Buffer, Export};
 use half::{bf16, f16};
 use import::{Borrowed, device_of, explain, refuse};
@@ -23,6 +24,7 @@ use ndarray::{ArrayViewMutD, Ix1, Ix4, IxDyn};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
+use ragged::Offsets;
 
 /// The rungs that are taken where none is named.
 const ON_CPU: &str = "fa2-simd";
@@ -35,8 +37,7 @@ mod module {
     use super::{attention, rungs};
 }
 
-/// The names of the rungs for arrays on that device, "cpu" or "cuda", from the lowest up. On "cuda" they are those that need
-/// nothing on the GPU but the arrays: triton-fa2 reads a table of the sequences' lengths there, and is not among them.
+/// The names of the rungs for arrays on that device, "cpu" or "cuda", from the lowest up.
 #[pyfunction]
 #[pyo3(signature = (device="cpu"))]
 fn rungs(device: &str) -> PyResult<Vec<&'static str>> {
@@ -47,9 +48,9 @@ fn rungs(device: &str) -> PyResult<Vec<&'static str>> {
     }
 }
 
-/// The names of the rungs for a GPU. Those that want a table of sequences are left out: a call copies nothing there.
+/// The names of the rungs for a GPU.
 fn on_cuda() -> impl Iterator<Item = &'static str> {
-    DEVICE_RUNGS.iter().filter(|rung| !rung.wants_table()).map(|rung| rung.name)
+    DEVICE_RUNGS.iter().map(|rung| rung.name)
 }
 
 /// softmax(scale q k^T + ...) v, computed by one rung.
@@ -67,10 +68,16 @@ fn on_cuda() -> impl Iterator<Item = &'static str> {
 /// sinks: float32 [heads], one more logit per head in the denominator, with no value; on a GPU without gaps.
 /// alibi_slopes: float32 [heads] or [batch, heads]; a score loses slope * |i + kv_len - q_len - j|.
 /// bias: float32 [batch or 1, heads or 1, q_len, kv_len], added to the scores.
+/// cu_seqlens_q, cu_seqlens_k: of a packed batch, whose sequences lie one behind the other: where their rows begin, and the
+///     last end. q is then [heads, total_q, d], k [kv_heads, total_kv, d] and v [kv_heads, total_kv, d_v], and sequence b is rows
+///     cu_seqlens_q[b] to before cu_seqlens_q[b + 1] of q, and likewise of k and v. Lists or tuples of int, or arrays of int32
+///     or int64 in main memory, both or neither, of length batch + 1, which begin with 0 and do not fall; equal neighbours are
+///     an empty sequence. They are copied before the call returns. Rows behind the last sequence are 0, their lse -inf; of out
+///     they stay what they were. A bias has the lengths of the longest sequences.
 /// rung: one of rungs(), or "oracle"; on a GPU one of rungs("cuda"). None is "fa2-simd", on a GPU "cuda-fa2".
 ///     "mla-absorbed" wants one kv head, and v a view of the first channels of k.
-/// return_lse: whether the result is (o, lse), lse being float32 [batch, heads, q_len]: the natural logarithm of the sum
-///     of e^score, without the sink.
+/// return_lse: whether the result is (o, lse), lse being float32 [batch, heads, q_len], packed [heads, total_q]: the natural
+///     logarithm of the sum of e^score, without the sink.
 /// out: on a GPU, a PyTorch tensor for o, with any strides, which shares no memory with the inputs.
 /// stream: on a GPU, the cuda_stream of the torch.cuda.Stream to work on, which is then what it would be within
 ///     torch.cuda.stream(...), but that it waits for the work that was put into the current stream before; None is the
@@ -78,16 +85,16 @@ fn on_cuda() -> impl Iterator<Item = &'static str> {
 ///     is no stream's is not noticed, and may end the process.
 ///
 /// On a GPU nothing is copied and nothing waited for: the call puts kernels into the stream and returns. It can be captured
-/// in a CUDA graph, once a call like it has been made before, which loads the kernels. The call gives its inputs back when it
-/// returns, before the kernels have read them. PyTorch keeps order for its tensors; those of other libraries (JAX, CuPy) must
-/// live, and nobody may write to them, until the stream is done.
+/// in a CUDA graph, once a call like it has been made before, which loads the kernels; the graph keeps the lengths that the
+/// call had. The call gives its inputs back when it returns, before the kernels have read them. PyTorch keeps order for its
+/// tensors; those of other libraries (JAX, CuPy) must live, and nobody may write to them, until the stream is done.
 ///
-/// Returns o, [batch, heads, q_len, d_v], of q's type and by the from_dlpack of q's library; on a GPU by torch.empty, or out.
-/// A row that sees no key is 0, and its lse -inf. Raises TypeError for an argument that is no array, ValueError for one that
-/// does not fit, and RuntimeError for a GPU that fails.
+/// Returns o, [batch, heads, q_len, d_v], packed [heads, total_q, d_v], of q's type and by the from_dlpack of q's library; on
+/// a GPU by torch.empty, or out. A row that sees no key is 0, and its lse -inf. Raises TypeError for an argument that is no
+/// array, ValueError for one that does not fit, and RuntimeError for a GPU that fails.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, *, causal=false, scale=None, window=None, softcap=0.0, sinks=None, alibi_slopes=None,
-    bias=None, rung=None, return_lse=false, out=None, stream=None))]
+    bias=None, cu_seqlens_q=None, cu_seqlens_k=None, rung=None, return_lse=false, out=None, stream=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 fn attention<'py>(
     q: &Bound<'py, PyAny>,
@@ -100,6 +107,8 @@ fn attention<'py>(
     sinks: Option<&Bound<'py, PyAny>>,
     alibi_slopes: Option<&Bound<'py, PyAny>>,
     bias: Option<&Bound<'py, PyAny>>,
+    cu_seqlens_q: Option<&Bound<'py, PyAny>>,
+    cu_seqlens_k: Option<&Bound<'py, PyAny>>,
     rung: Option<&str>,
     return_lse: bool,
     out: Option<&Bound<'py, PyAny>>,
@@ -110,7 +119,9 @@ fn attention<'py>(
         (None, true) => Mask::Causal,
         (Some((left, right)), _) => Mask::window(left, if causal { 0 } else { right }),
     };
-    let call = Call { q, k, v, mask, scale, softcap, sinks, alibi_slopes, bias, rung, return_lse, out, stream };
+    let offsets = Offsets::read(cu_seqlens_q, cu_seqlens_k)?;
+    let call =
+        Call { q, k, v, mask, scale, softcap, sinks, alibi_slopes, bias, offsets, rung, return_lse, out, stream };
     let device = device_of(q).map_err(|error| explain("q", q, error))?;
     match device.and_then(dlpack::Device::cuda) {
         Some(ordinal) => cuda::attention(&call, ordinal),
@@ -129,6 +140,8 @@ struct Call<'a, 'py> {
     sinks: Option<&'a Bound<'py, PyAny>>,
     alibi_slopes: Option<&'a Bound<'py, PyAny>>,
     bias: Option<&'a Bound<'py, PyAny>>,
+    /// Of a packed batch.
+    offsets: Option<Offsets>,
     rung: Option<&'a str>,
     return_lse: bool,
     out: Option<&'a Bound<'py, PyAny>>,
@@ -214,17 +227,20 @@ impl Tensors {
             alibi_slopes: self.alibi_slopes.as_ref().map(Borrowed::view_f32::<IxDyn>).transpose()?,
             bias: self.bias.as_ref().map(Borrowed::view_f32::<Ix4>).transpose()?,
         };
-        Problem::dense(self.q.view()?, self.k.view()?, self.v.view()?, options).map_err(refused)
+        let batch = call.offsets.as_ref().map_or(Batch::Dense, Offsets::batch);
+        let kv = Kv::Contiguous { k: self.k.view()?, v: self.v.view()? };
+        Problem::new(self.q.view()?, kv, batch, options).map_err(refused)
     }
 }
 
-fn compute<T: Float>(rung: &dyn Attention, problem: &Problem) -> Result<(Export, Export), AttentionError>
+fn compute<T: Element>(rung: &dyn Attention, problem: &Problem) -> Result<(Export, Export), AttentionError>
 where
     for<'a> TensorViewMut<'a>: From<ArrayViewMutD<'a, T>>,
 {
     rung.supports(problem)?;
-    let mut o = Buffer::<T>::zeros("o", problem.o_shape())?;
-    let mut lse = Buffer::<f32>::zeros("lse", problem.lse_shape())?;
+    // As it stays for packed rows of no sequence.
+    let mut o = Buffer::filled("o", problem.o_shape(), T::default())?;
+    let mut lse = Buffer::filled("lse", problem.lse_shape(), f32::NEG_INFINITY)?;
     rung.forward_into(problem, &mut OutputMut { o: o.view_mut().into(), lse: lse.view_mut() })?;
     Ok((o.export(), lse.export()))
 }

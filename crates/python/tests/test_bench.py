@@ -4,9 +4,10 @@ import json
 import sys
 
 import bench_peers_cuda
+import flash_ladder
 import pytest
 import torch
-from bench_peers_gpu import PEERS, FlashAttention3, Fa4
+from bench_peers_gpu import PEERS, FlashAttention3, Fa4, Rung
 from bench_results import Case, earlier, head, identity, row, write
 from reference import truth
 
@@ -132,6 +133,16 @@ def test_how_libraries_for_hopper_are_called(case, memory):
         step = Case("F16", 8, "full", 4, 4, 1, 9)
         with pytest.raises(ValueError, match="found F16 d 8 full heads 4 q 1 kv 9, wanted prefill in F16 or BF16"):
             peer.calls(step, [inputs])
+
+
+def test_how_a_rung_is_called():
+    # On the CPU, in place of those on a GPU.
+    rung = Rung.__new__(Rung)
+    rung.attention, rung.name = flash_ladder.attention, "fa2"
+    for case in (DENSE, RAGGED):
+        inputs = tensors(case)
+        (call,) = rung.calls(case, [inputs])
+        assert bench_peers_cuda.Judge(case, *inputs).fault(call(), torch.float16) is None
 
 
 def test_rows_stay_under_the_same_head_alone(tmp_path):

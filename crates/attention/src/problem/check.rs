@@ -84,10 +84,8 @@ pub(super) fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<
     let dense = |k_len: usize| Sequence { q: 0..q.shape()[2], k: 0..k_len };
     match batch {
         Batch::Dense => {
-            let (batch, mut sequences) = (q.shape()[0], Vec::new());
-            let bytes = batch as u128 * size_of::<Sequence>() as u128;
-            let no_memory = |_| AttentionError::Memory { what: "the sequences of the batch", bytes };
-            sequences.try_reserve_exact(batch).map_err(no_memory)?;
+            let batch = q.shape()[0];
+            let mut sequences = room(batch)?;
             sequences.resize(batch, dense(k.shape()[2]));
             Ok(sequences)
         }
@@ -117,12 +115,22 @@ pub(super) fn sequences(q: &TensorView, k: &TensorView, batch: Batch) -> Result<
                     format!("[{}] as cu_seqlens_q", q.len() + 1),
                 );
             }
-            Ok(q.into_iter().zip(k).map(|(q, k)| Sequence { q, k }).collect())
+            let mut sequences = room(q.len())?;
+            sequences.extend(q.into_iter().zip(k).map(|(q, k)| Sequence { q, k }));
+            Ok(sequences)
         }
         Batch::PackedQueries { .. } => {
             AttentionError::value("batch", "packed queries alone", "offsets of k too, as k is not paged")
         }
     }
+}
+
+/// Room for something of each sequence of a batch, which may be more than memory holds.
+fn room<T>(batch: usize) -> Result<Vec<T>, AttentionError> {
+    let (mut list, bytes) = (Vec::new(), batch as u128 * size_of::<T>() as u128);
+    let no_memory = |_| AttentionError::Memory { what: "the sequences of the batch", bytes };
+    list.try_reserve_exact(batch).map_err(no_memory)?;
+    Ok(list)
 }
 
 /// The row ranges that `cu_seqlens` describes, checked against the `total` rows there are.
@@ -143,5 +151,9 @@ pub(super) fn offsets(
             format!("offsets that do not fall, up to {total}"),
         ),
     };
-    cu_seqlens.windows(2).map(range).collect()
+    let mut ranges = room(cu_seqlens.len() - 1)?;
+    for pair in cu_seqlens.windows(2) {
+        ranges.push(range(pair)?);
+    }
+    Ok(ranges)
 }

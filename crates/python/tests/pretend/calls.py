@@ -1,6 +1,7 @@
 """Calls on GPUs that are not there. Run by test_streams.py, with the driver that writes down what it is told."""
 
 import ctypes
+import math
 
 import flash_ladder
 import torch
@@ -23,7 +24,7 @@ def attention(*args, **options):
 
 
 def launch(told):
-    """Context, stream, and address and strides of q, k, v, o and lse, of the one thing that the driver was told."""
+    """Context, stream, address and strides of q, k, v, o and lse, of the one thing that the driver was told."""
     (line,) = told
     _, _, context, _, stream, *words = line.split()
     numbers = [int(word, 16) for word in words]
@@ -110,10 +111,63 @@ for shape in [(2, 6, 0, 24), (0, 6, 37, 24)]:
     keys = [Tensor(shape[0], 2, 53, d) for d in (24, 40)]
     assert attention(Tensor(*shape), *keys)[1] == []
 
-# Whose kernels always read a table of sequences would need it copied to the GPU.
+# The lengths of packed sequences go as an argument of a kernel, which comes first in the stream: nothing is copied.
+# Their table lies in the workspace, 256 bytes before the lse that nobody asks for. The first call loads that kernel.
+packed = [Tensor(6, 37, 24), Tensor(2, 53, 24), Tensor(2, 53, 40)]
+lengths = dict(cu_seqlens_q=[0, 30, 30, 37], cu_seqlens_k=(0, 1, 50, 53))
+table = "0 0 30 0 1 0 30 0 1 49 0 30 7 50 3"
+driver.capture(1)
+refused("found one that is captured, and put_table not loaded", *packed, **lengths, error=RuntimeError)
+driver.capture(0)
+assert attention(*packed, **lengths)[1][0] == "load in 0x1000"
+for options, stream in [({}, 0xABC0), (dict(stream=0xDEF0), 0xDEF0)]:
+    o, (put, told), words = attention(*packed, **lengths, **options)
+    _, _, tensors = launch([told])
+    scratch = tensors[4][0] - 256
+    assert put == f"table in 0x1000 on {stream:#x} at {scratch:x} {table}", put
+    assert told.startswith(f"launch in 0x1000 on {stream:#x} ") and told.endswith(f" {scratch:x}"), told
+    assert words[3:] == [(6, 37, 40, "float32", 0, stream), (256 + 6 * 37 * 4, "uint8", 0, stream)], words
+    assert tensors[0] == [packed[0].address, 0, 37 * 24, 24, 1] and tensors[3] == [o.address, 0, 37 * 40, 40, 1]
+    assert tensors[4][1:] == [0, 37, 1, 1]
+(o, lse), (_, told), _ = attention(*packed, **lengths, return_lse=True)
+assert launch([told])[2][4] == [lse.address, 0, 37, 1, 1] and lse.shape == (6, 37)
+out = Tensor(6, 37, 40, strides=(40, 240, 1))
+assert launch(attention(*packed, **lengths, out=out)[1][1:])[2][3] == [out.address, 0, 40, 240, 1]
+
+# Many come in pieces of 200.
+many = dict(cu_seqlens_q=[min(i, 37) for i in range(402)], cu_seqlens_k=[0] * 402)
+_, told, _ = attention(*packed, **many)
+first = int(told[0].split()[6], 16)
+assert [int(line.split()[6], 16) - first for line in told[:3]] == [0, 4000, 8000]
+assert [len(line.split()) - 7 for line in told[:3]] == [1000, 1000, 5] and told[2].endswith(" 0 37 0 0 0")
+assert len(told) == 4
+
+# Rows behind the last sequence are filled in what is new, and in nothing else.
+short = dict(cu_seqlens_q=[0, 30], cu_seqlens_k=[0, 53])
+(o, lse), _, words = attention(*packed, **short, return_lse=True)
+fills = [word for word in words if word != -1 and word[0] == "fill"]
+assert fills == [("fill", o, (1, 30, 7), 0, 0xABC0), ("fill", lse, (1, 30, 7), -math.inf, 0xABC0)], fills
+words = attention(*packed, **short, out=out)[2]
+assert not [word for word in words if word != -1 and word[0] == "fill"]
+
+# What would wait for a GPU is refused; so is a result that does not fit.
+cu_seqlens = Tensor(4, dtype=torch.float32)
+wanted = "a tensor on CUDA device 0, wanted integers in main memory: the call is planned there, and to read them would"
+refused(f"cu_seqlens_q: found {wanted}", *packed, **lengths | dict(cu_seqlens_q=cu_seqlens))
+refused(f"cu_seqlens_k: found {wanted}", *packed, **lengths | dict(cu_seqlens_k=[0, 1, cu_seqlens, 53]))
+refused("out: found shape [6, 37, 41], wanted [6, 37, 40]", *packed, **lengths, out=Tensor(6, 37, 41))
+
+# Nothing is launched for no sequence, nor for sequences without rows.
+for offsets in [[0], [0, 0, 0]]:
+    assert attention(*packed, cu_seqlens_q=offsets, cu_seqlens_k=offsets)[1] == []
+
+# Triton's kernel reads a table in every call.
 halves = problem(dtype=torch.float16)
-words = 'rung: found "triton-fa2", which wants a table of sequences, wanted one that does not'
-refused(words, *halves, rung="triton-fa2")
+attention(*halves, rung="triton-fa2")
+_, (put, told), _ = attention(*halves, rung="triton-fa2")
+place = put.split()[6]
+assert put == f"table in 0x1000 on 0xabc0 at {place} 0 0 37 0 53 1 0 37 0 53"
+assert told == f"triton in 0x1000 on 0xabc0, table at {place}"
 refused("wanted one of cuda-naive, cuda-fa1, cuda-fa2-simt, cuda-fa2", q, k, v, rung="no such rung")
 
 # The copy engine is told of q, k and v beforehand, and refuses what it cannot read.

@@ -41,7 +41,12 @@ int cuStreamIsCapturing(void* stream, int* status) { return *status = capturing,
 int cuModuleLoadDataEx(void** module, const void* image, unsigned count, void* options, void* values) {
     return TOLD("load in %p\n", current), *module = (void*)0x77, 0;
 }
-int cuModuleGetFunction(void** function, void* module, const char* name) { return *function = (void*)0x88, 0; }
+// Kernels that take other arguments than most: the one that writes the table of sequences, and Triton's.
+static int puts_table, of_triton;
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+    *function = !strcmp(name, "put_table") ? &puts_table : !strcmp(name, "fa2") ? &of_triton : (void*)0x88;
+    return 0;
+}
 int cuFuncGetAttribute(int* value, int attribute, void* function) { return *value = attribute ? 0 : 1024, 0; }
 int cuFuncSetAttribute(void* function, int attribute, int value) { return 0; }
 
@@ -50,11 +55,22 @@ struct Config {
     void* stream;
 };
 
-/// Context, stream, and the first argument's first five tensors: q, k, v, o and lse, as kernels/tile/problem.cuh has them.
+/// Context and stream; of the first argument the first five tensors, q, k, v, o and lse, and the address of the table
+/// of sequences, as kernels/tile/problem.cuh has them. Triton's has that address behind five tensors of an address and
+/// three strides each. What writes the table has its place, the number of words, and the words.
 int cuLaunchKernelEx(const struct Config* config, void* function, void** arguments, void** extra) {
     const long long* word = arguments[0];
-    TOLD("launch in %p on %p", current, config->stream);
-    for (int i = 0; i < 25; ++i) TOLD(" %llx", word[i]);
+    if (function == &puts_table) {
+        const int *count = arguments[1], *table = arguments[2];
+        TOLD("table in %p on %p at %llx", current, config->stream, word[0]);
+        for (int i = 0; i < *count; ++i) TOLD(" %d", table[i]);
+    } else if (function == &of_triton) {
+        TOLD("triton in %p on %p, table at %llx", current, config->stream, *(const long long*)arguments[20]);
+    } else {
+        TOLD("launch in %p on %p", current, config->stream);
+        for (int i = 0; i < 25; ++i) TOLD(" %llx", word[i]);
+        TOLD(" %llx", word[38]);
+    }
     return TOLD("\n"), 0;
 }
 

@@ -36,6 +36,9 @@ class Tensor:
     def data_ptr(self):
         return self.address
 
+    def narrow(self, *part):
+        return Part(self, part)
+
     def __dlpack__(self, *, stream, max_version):
         assert self.device == cuda.device_now, "PyTorch refuses tensors of another than the current device"
         asked.append(stream)
@@ -43,6 +46,14 @@ class Tensor:
 
     def __dlpack_device__(self):
         return 2, self.device
+
+
+class Part:
+    def __init__(self, tensor, part):
+        self.tensor, self.part = tensor, part
+
+    def fill_(self, value):
+        asked.append(("fill", self.tensor, self.part, value, cuda.stream_now))
 
 
 def empty(shape, *, dtype, device):
