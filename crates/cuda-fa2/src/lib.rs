@@ -45,6 +45,7 @@ mod plan;
 mod rung;
 mod steps;
 mod tensors;
+mod trace;
 mod triton;
 
 pub use algorithm::{Algorithm, Call, FA1, FA2, FA2_SIMT, NAIVE, TRITON};
@@ -54,6 +55,7 @@ pub use plan::{Plan, Shape, Target};
 pub use rung::CudaRung;
 pub use steps::{Step, texts};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};
+pub use trace::Track;
 
 use device::Variant;
 
