@@ -6,7 +6,7 @@
 use crate::algorithm::Algorithm;
 use crate::plan::{Extra, Plan, Shape, Target};
 use crate::tensors::{Tensors, Uploaded};
-use crate::trace::{Marks, Track};
+use crate::trace::{Marks, TRACE, Track};
 use crate::{maps, steps, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Image, Kernel, Module, Stream, Variant};
@@ -64,12 +64,21 @@ impl CudaRung {
     }
 
     /// The rung with kernels that keep marks of what some threads of a block do, and when: those of a plan, for `ladder trace`.
-    /// NVRTC compiles them, which must be there. At most as many marks are kept as that for each of a block's warpgroups.
+    /// NVRTC compiles them, which must be there. Whoever wants those of a [step](Self::at_step) asks for it first. At most as many marks are kept as that for each of a block's warpgroups.
     ///
     /// # Errors
     /// The plan launches nothing; its kernels have no marks to keep; they do not compile; there is no memory for it.
     pub fn with_marks(self, plan: &Plan, block: u32, most: u32) -> Result<Self, DeviceError> {
-        let (variant, module, marks) = Marks::new(&self.device, &self.stream, plan, block, most)?;
+        let launch = plan.launches.last().ok_or_else(|| DeviceError::Value {
+            name: "plan".into(),
+            found: "no launch".into(),
+            wanted: "one whose kernel keeps marks".into(),
+        })?;
+        let (room, variant) = (most.to_string(), launch.variant);
+        let defines = [variant.defines, &[(TRACE, room.as_str())]].concat();
+        let (steps, step) = (self.algorithm.steps, self.step.unwrap_or(usize::MAX));
+        let module = steps::module(steps, step, &self.device, variant, &defines)?;
+        let marks = Marks::new(&self.device, &self.stream, &module, launch.shape.block[0], block, most)?;
         Ok(CudaRung { marks: Some(marks), ..self.with_module(variant, &module)? })
     }
 
@@ -177,7 +186,7 @@ impl CudaRung {
     fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
         match self.step {
             Some(step) if !self.algorithm.steps.is_empty() => {
-                steps::module(self.algorithm.steps, step, &self.device, variant)
+                steps::module(self.algorithm.steps, step, &self.device, variant, variant.defines)
             }
             _ => self.device.compile(variant),
         }

@@ -3,9 +3,11 @@
 // The launch that tells the kernels where they go.
 #![allow(unsafe_code)]
 
-use crate::plan::Plan;
 use bytemuck::{Pod, Zeroable};
-use device::{Arg, Buffer, Device, DeviceError, LaunchShape, Module, Source, Stream, Variant, file};
+use device::{Arg, Buffer, Device, DeviceError, LaunchShape, Module, Stream};
+
+/// The macro that has kernels keep marks: how many a thread has room for.
+pub(crate) const TRACE: &str = "TRACE";
 
 /// Threads of a warpgroup, each of which has a track.
 const WARPGROUP: u32 = 128;
@@ -41,23 +43,16 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Compiles the kernels of a plan with marks, and tells them where those of a block go.
+    /// Makes room for a block of so many threads, and tells the kernels of a module that was compiled for as many marks.
     pub(crate) fn new(
         device: &Device,
         stream: &Stream,
-        plan: &Plan,
+        module: &Module,
+        threads: u32,
         block: u32,
         most: u32,
-    ) -> Result<(&'static Variant, Module, Marks), DeviceError> {
-        let launch = plan.launches.last().ok_or_else(|| DeviceError::Value {
-            name: "plan".into(),
-            found: "no launch".into(),
-            wanted: "one whose kernel keeps marks".into(),
-        })?;
-        let (variant, tracks, room) = (launch.variant, launch.shape.block[0] / WARPGROUP, most.to_string());
-        let defines: Vec<_> = variant.defines.iter().copied().chain([("TRACE", room.as_str())]).collect();
-        let source = Source::new(variant.file, variant.source()?.text, &defines, |name| file(name));
-        let module = device.load(&device.image(variant, &source)?)?;
+    ) -> Result<Marks, DeviceError> {
+        let tracks = threads / WARPGROUP;
         let marks = Marks { buffer: device.alloc(tracks as usize * track_bytes(most))?, most };
         marks.buffer.fill(0)?;
         let once = LaunchShape { grid: [1; 3], block: [1; 3], cluster: [1; 3], shared_bytes: 0 };
@@ -67,7 +62,7 @@ impl Marks {
             module.kernel("trace_to")?.launch(stream, once, &[Arg::U64(marks.buffer.address()), Arg::U32(block)])?;
         }
         stream.synchronize()?;
-        Ok((variant, module, marks))
+        Ok(marks)
     }
 
     /// What has been kept.

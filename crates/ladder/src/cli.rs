@@ -230,6 +230,15 @@ pub(crate) struct TraceArgs {
     /// On a simulated device, the order in which warps run: 0 is one after another, as far as each gets; any other draws one
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Run the kernel as it was after this step of its making, from 2 up
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) step: Option<usize>,
+    /// Draw the timeline: the beginning of the block, and the end of its first tile of rows
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+    /// How many tiles of keys each window of the picture is wide
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count)]
+    pub(crate) tiles: usize,
     /// Write the timeline in the trace event format, which ui.perfetto.dev opens
     #[arg(long, value_name = "FILE.json")]
     pub(crate) perfetto: Option<PathBuf>,

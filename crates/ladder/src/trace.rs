@@ -2,19 +2,21 @@
 
 mod perfetto;
 mod summary;
+mod svg;
 mod timeline;
 
 use crate::benchmark;
 use crate::cli::{self, TraceArgs};
 use crate::devices::Want;
 use crate::page;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use attention::{Mask, Options, Problem};
-use cuda_fa2::{Plan, Target, Track};
-use device::Device;
+use cuda_fa2::{CudaRung, Plan, Target, Track};
+use device::{Device, DeviceError};
 use ladder::bench::{Case, Resident, device_cases};
-use ladder::registry::{self, DeviceRung};
+use ladder::registry;
 use std::fs;
+use std::path::PathBuf;
 use timeline::Timeline;
 
 /// Marks of a warpgroup that there is room for.
@@ -26,6 +28,7 @@ const RUNS: usize = 9;
 pub(crate) fn main(args: &TraceArgs) -> Result<bool> {
     args.device.check(std::slice::from_ref(&args.rung), Want::Results)?;
     let rung = registry::device_rung(&args.rung).with_context(|| format!("found {}, wanted a rung", args.rung))?;
+    let step = args.step.map(|number| rung.step(number)).transpose().map_err(|error| anyhow!("--{error}"))?;
     let device = args.device.open()?.context("found no --device, wanted one")?;
     let case = case(args);
     benchmark::check_fit_on_device(&case, &[rung], &device)?;
@@ -36,19 +39,27 @@ pub(crate) fn main(args: &TraceArgs) -> Result<bool> {
     )?;
     let blocks = plan.launches().last().map_or(0, |(_, grid, _)| grid[0]);
     ensure!(args.block < blocks, "--block: found {}, wanted less than {blocks}, which the launch has", args.block);
-    if let Some(path) = &args.perfetto {
-        page::check_writable(path)?;
-    }
+    args.svg.iter().chain(&args.perfetto).try_for_each(|path| page::check_writable(path))?;
     if let Device::Simulated(simulator) = &device {
         simulator.set_schedule(args.seed);
     }
+    let build = || {
+        let rung = rung.build(&device)?;
+        Ok(if let Some((place, _)) = step { rung.at_step(place) } else { rung })
+    };
     let owned = case.build();
-    let captured = capture(rung, &device, &owned.problem(), &plan, args.block)?;
+    let captured = capture(build, &owned.problem(), &plan, args.block)?;
     let timeline = Timeline::new(&captured.tracks, args.device.is_simulated())?;
-    let title = format!("{} on {}, block {}: {case}", args.rung, device.name(), args.block);
+    let title = {
+        let step = step.map_or(String::new(), |(_, step)| format!(", step {}", step.name));
+        format!("{}{step} on {}, block {}: {case}", args.rung, device.name(), args.block)
+    };
+    let written = |path: &PathBuf, text: String| fs::write(path, text).with_context(|| path.display().to_string());
     if let Some(path) = &args.perfetto {
-        let text = perfetto::json(&timeline, &title).to_string();
-        fs::write(path, text).with_context(|| path.display().to_string())?;
+        written(path, perfetto::json(&timeline, &title).to_string())?;
+    }
+    if let Some(path) = &args.svg {
+        written(path, svg::draw(&timeline, &title, args.tiles))?;
     }
     let mut lines = vec![title.clone(), summary::table(&timeline), String::new()];
     lines.extend(summary::lines(&timeline));
@@ -93,11 +104,16 @@ struct Captured {
 }
 
 /// Launches the rung with marks, once it has run before, and checks that they change nothing that it computes.
-fn capture(rung: &DeviceRung, device: &Device, problem: &Problem, plan: &Plan, block: u32) -> Result<Captured> {
-    let (plain, marked) = (rung.build(device)?, rung.build(device)?.with_marks(plan, block, MOST)?);
+fn capture(
+    build: impl Fn() -> Result<CudaRung, DeviceError>,
+    problem: &Problem,
+    plan: &Plan,
+    block: u32,
+) -> Result<Captured> {
+    let (plain, marked) = (build()?, build()?.with_marks(plan, block, MOST)?);
     let resident = Resident::new(vec![&plain, &marked], problem, 1)?;
     ensure!(resident.output(0)? == resident.output(1)?, "found other results with marks, wanted the same bits");
-    let times = match device {
+    let times = match plain.device() {
         Device::Simulated(_) => None,
         Device::Cuda(_) => Some(times(&resident)?),
         _ => None,

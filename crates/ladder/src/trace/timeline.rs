@@ -44,20 +44,20 @@ const NAMES: [(Did, &str); 15] = [
     (Finish, "epilogue"),
 ];
 
-/// What may come before in a warpgroup that multiplies.
+/// What may come before in a warpgroup that multiplies, in the kernel as it is and after the steps of its making.
 const CONSUMER: [(Did, &[Did]); 12] = [
     (WaitForJob, &[Finish]),
     (WaitForQ, &[WaitForJob]),
     (WaitForTurn, &[WaitForQ, Pack]),
-    (StartS, &[WaitForTurn, WaitForQ, Pack]),
+    (StartS, &[WaitForTurn, WaitForQ, Pack, WaitForK]),
     (WaitForV, &[StartS, Pack]),
     (StartO, &[WaitForV]),
     (WaitForS, &[StartS, StartO]),
     (Softmax, &[WaitForS, WaitForO]),
-    (WaitForK, &[Softmax]),
+    (WaitForK, &[Softmax, WaitForQ, WaitForO]),
     (WaitForO, &[WaitForK, WaitForS, StartO]),
-    (Pack, &[WaitForK, WaitForO]),
-    (Finish, &[WaitForO, WaitForJob]),
+    (Pack, &[WaitForK, WaitForO, Softmax]),
+    (Finish, &[WaitForO, WaitForQ, WaitForJob]),
 ];
 
 /// The same of the thread that copies.
