@@ -1,5 +1,7 @@
 //! `ladder trace`: what the warpgroups of a block did, and when, by marks that a kernel keeps.
 
+#[cfg(test)]
+mod example;
 mod perfetto;
 mod summary;
 mod svg;

@@ -25,6 +25,9 @@ const KEY: [(&str, &str); 4] = [
     ("fill-d", "epilogue"),
 ];
 
+/// The strokes of copies.
+const COPIES: [(&str, &str); 3] = [("stroke-d", "Q"), ("stroke-b", "K"), ("stroke-c", "V")];
+
 /// Outside of a page, as the root of its own document.
 const STYLE: &str = "<style>
 svg:root { background: #fff; color: #222; font-family: sans-serif }
@@ -73,7 +76,8 @@ fn panels(timeline: &Timeline, tiles: usize) -> Vec<(&'static str, Range<u64>)> 
     let length = periods.get(periods.len() / 2).map_or(timeline.clocks, |period| period * tiles as u64);
     let seam = lane.spans.iter().find(|span| span.did == Did::Finish).map_or(timeline.clocks, |span| span.from);
     if timeline.clocks <= 2 * length || seam < length + length / 2 {
-        return vec![("The block", 0..timeline.clocks.min(seam + 2 * length))];
+        let end = seam.saturating_add(2 * length);
+        return if end < timeline.clocks { vec![("The block begins", 0..end)] } else { whole };
     }
     let (from, to) = (seam - length / 2, (seam + length / 2).min(timeline.clocks));
     vec![("The block begins", 0..length), ("From one tile of rows to the next", from..to)]
@@ -92,7 +96,7 @@ impl Panel<'_> {
     fn lanes(&mut self, top: f64) {
         let timeline = self.timeline;
         let mut y = top;
-        self.name(y + WORK / 2.0, "copies start");
+        self.name(y + WORK / 2.0, "copies");
         self.copies(timeline.producer(), y);
         y += WORK;
         for (number, lane) in timeline.consumers().iter().enumerate() {
@@ -149,25 +153,21 @@ impl Panel<'_> {
         );
     }
 
-    /// A stroke where a copy starts, with its name where there is room.
+    /// A stroke where a copy starts, with its name where there is room before the next.
     fn copies(&mut self, lane: &Lane, y: f64) {
-        let mut free = NAMES;
-        for span in &lane.spans {
-            let (class, letter) = match span.did {
-                Did::WaitToCopyQ => ("stroke-d", 'Q'),
-                Did::WaitToCopyK => ("stroke-b", 'K'),
-                Did::WaitToCopyV => ("stroke-c", 'V'),
-                _ => continue,
-            };
-            if !self.window.contains(&span.to) {
-                continue;
-            }
-            let x = self.x(span.to);
+        let copies = lane.spans.iter().filter_map(|span| match span.did {
+            Did::WaitToCopyQ => Some(("stroke-d", "Q".to_string(), span.to)),
+            Did::WaitToCopyK => Some(("stroke-b", format!("K{}", span.keys), span.to)),
+            Did::WaitToCopyV => Some(("stroke-c", format!("V{}", span.keys), span.to)),
+            _ => None,
+        });
+        let copies: Vec<_> = copies.filter(|(.., at)| self.window.contains(at)).collect();
+        for (place, (class, name, at)) in copies.iter().enumerate() {
+            let x = self.x(*at);
             let _ = writeln!(self.svg, "<path d=\"M{x:.1} {y:.1}v{WORK}\" class=\"{class}\" stroke-width=\"2\"/>");
-            if x >= free {
-                let name = if letter == 'Q' { letter.to_string() } else { format!("{letter}{}", span.keys) };
-                self.text(x + 3.0, y + 10.0, "font-size: 10px", &name);
-                free = x + 5.0 + 7.0 * name.len() as f64;
+            let next = copies.get(place + 1).map_or(WIDTH, |(.., at)| self.x(*at));
+            if next - x > 5.0 + 7.0 * name.len() as f64 {
+                self.text(x + 3.0, y + 10.0, "font-size: 10px", name);
             }
         }
     }
@@ -205,8 +205,8 @@ impl Panel<'_> {
 
 /// Which colour is what.
 fn key(svg: &mut String, y: f64) {
-    let mut x = NAMES;
-    let mut text = |svg: &mut String, x: f64, text: &str| {
+    let mut x = 8.0;
+    let text = |svg: &mut String, x: f64, text: &str| {
         let _ = writeln!(svg, "<text x=\"{x}\" y=\"{}\" style=\"font-size: 11px\">{}</text>", y + 10.0, escape(text));
     };
     for (class, name) in KEY {
@@ -215,8 +215,55 @@ fn key(svg: &mut String, y: f64) {
             "<rect x=\"{x}\" y=\"{y}\" width=\"16\" height=\"12\" class=\"{class}\" stroke=\"currentColor\" stroke-width=\".5\"/>"
         );
         text(svg, x + 21.0, name);
-        x += 36.0 + 6.2 * name.len() as f64;
+        x += 36.0 + 5.8 * name.len() as f64;
     }
     let _ = writeln!(svg, "<path d=\"M{x} {}h16\" stroke=\"currentColor\" stroke-dasharray=\"3 3\"/>", y + 6.0);
     text(svg, x + 21.0, "waits for its turn");
+    x += 126.0;
+    for (class, name) in COPIES {
+        let _ = writeln!(svg, "<path d=\"M{x} {y}v12\" class=\"{class}\" stroke-width=\"2\"/>");
+        text(svg, x + 5.0, name);
+        x += 20.0;
+    }
+    text(svg, x, "are sent for");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::example;
+
+    fn timeline(rows: usize, keys: usize) -> Timeline {
+        Timeline::new(&example::tracks(rows, keys), false).unwrap()
+    }
+
+    #[test]
+    fn a_short_block_is_shown_whole_and_a_long_one_at_its_beginning_and_where_a_tile_of_rows_ends() {
+        let short = timeline(1, 3);
+        assert_eq!(panels(&short, 6), [("The block", 0..short.clocks)]);
+        let long = timeline(4, 40);
+        let end = long.lanes[0].spans.iter().find(|span| span.did == Did::Finish).unwrap();
+        let [(_, first), (_, second)] = &panels(&long, 6)[..] else { panic!("two panels") };
+        // A tile of keys is as long as the example has it.
+        assert_eq!((first.start, first.end), (0, 6 * example::KEYS));
+        assert_eq!((second.start, second.end), (end.from - 3 * example::KEYS, end.from + 3 * example::KEYS));
+        let [(_, first), _] = &panels(&long, 2)[..] else { panic!("two panels") };
+        assert_eq!(first.end, 2 * example::KEYS);
+    }
+
+    #[test]
+    fn what_is_drawn_lies_within_the_picture_and_has_its_names() {
+        let svg = draw(&timeline(3, 20), "a < b", 6);
+        let number = |text: &str, name: &str| {
+            let value = text.split_once(&format!(" {name}=\"")).map(|(_, rest)| rest.split('"').next().unwrap());
+            value.and_then(|value| value.parse::<f64>().ok())
+        };
+        for line in svg.lines().filter(|line| line.starts_with("<rect") || line.starts_with("<text")) {
+            let (x, width) = (number(line, "x").unwrap(), number(line, "width").unwrap_or(0.0));
+            assert!(x >= 0.0 && x + width <= WIDTH, "{line}");
+        }
+        for part in ["a &lt; b", ">S5<", ">O4<", ">P5<", ">end<", ">microseconds<", ">warpgroup 1<", ">K1<"] {
+            assert!(svg.contains(part), "{part}");
+        }
+    }
 }

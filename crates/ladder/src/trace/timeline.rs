@@ -266,3 +266,103 @@ impl Lane {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::example;
+
+    #[test]
+    fn what_a_mark_says_is_what_the_kernels_say() {
+        let text = device::file("tile/trace.cuh").unwrap();
+        let names = text.split_once("enum class Did {").unwrap().1.split_once("};").unwrap().0;
+        let names = names.lines().filter_map(|line| line.split("//").next()?.trim().strip_suffix(','));
+        let written = |did: Did| {
+            format!("{did:?}").chars().fold(String::new(), |mut name, letter| {
+                name.extend(letter.is_uppercase().then_some('_').filter(|_| !name.is_empty()));
+                name.push(letter.to_ascii_uppercase());
+                name
+            })
+        };
+        assert_eq!(names.collect::<Vec<_>>(), NAMES.map(|(did, _)| written(did)));
+        assert!(NAMES.iter().enumerate().all(|(place, (did, _))| *did as usize == place));
+    }
+
+    #[test]
+    fn spans_follow_each_other_and_know_their_tiles() {
+        let timeline = Timeline::new(&example::tracks(2, 3), false).unwrap();
+        assert_eq!(timeline.clocks_per_us, Some(2000.0));
+        let lane = &timeline.lanes[1];
+        assert_eq!((lane.spans[0].from, lane.spans[0].to, lane.lost), (20, 30, 0), "across the clock's lower half");
+        assert!(lane.spans.windows(2).all(|two| two[0].to == two[1].from));
+        let tiles = |kind| {
+            let of_kind = lane.products().into_iter().filter(move |(product, _)| *product == kind);
+            of_kind.map(|(_, span)| (span.rows, span.keys, span.to - span.from)).collect::<Vec<_>>()
+        };
+        let (first, next) = (460, 730);
+        assert_eq!(
+            tiles(Product::S),
+            [(0, 0, first), (0, 1, next), (0, 2, next), (1, 0, first), (1, 1, next), (1, 2, next)]
+        );
+        let (of_two, last) = (60 + 600 + 600 + 10 + 80, 560);
+        assert_eq!(
+            tiles(Product::O),
+            [(0, 0, of_two), (0, 1, of_two), (0, 2, last), (1, 0, of_two), (1, 1, of_two), (1, 2, last)]
+        );
+        assert_eq!((lane.prologues(), lane.gaps()), (vec![300, 300], vec![700 + 10 + 300]));
+        let copies: Vec<_> = timeline.producer().spans.iter().map(|span| (span.did, span.keys)).collect();
+        assert_eq!(copies[1..5], [(WaitToCopyK, 0), (WaitToCopyQ, 1), (WaitToCopyK, 1), (WaitToCopyV, 0)]);
+    }
+
+    #[test]
+    fn products_of_two_warpgroups_are_counted_once_and_twice() {
+        // A tile of keys each: S for 460 clocks from 310 on and O for 560 from 1470 on, in the other warpgroup 20 later.
+        let timeline = Timeline::new(&example::tracks(1, 1), true).unwrap();
+        assert_eq!(timeline.multiplying(), [460 + 560 + 2 * 20, 460 + 560 - 2 * 20]);
+        assert_eq!((timeline.clocks, timeline.clocks_per_us), (20 + 310 + 460 + 690 + 570 + 700, None));
+    }
+
+    #[test]
+    fn marks_without_room_end_what_is_told() {
+        let mut tracks = example::tracks(3, 3);
+        tracks[0].marks.truncate(20);
+        let timeline = Timeline::new(&tracks, false).unwrap();
+        assert_eq!(timeline.lanes[0].lost as usize, example::consumer(3, 3).len() - 20);
+        assert_eq!(timeline.clocks, timeline.lanes[0].spans[19].to);
+    }
+
+    #[test]
+    fn what_no_block_can_have_done_is_refused() {
+        let refused = |change: fn(&mut Vec<Track>)| {
+            let mut tracks = example::tracks(2, 3);
+            change(&mut tracks);
+            format!("{:#}", Timeline::new(&tracks, false).unwrap_err())
+        };
+        let place = |did: Did| example::consumer(2, 3).iter().position(|(known, _)| *known == did).unwrap();
+        for (wrong, words) in [
+            (refused(|tracks| tracks.clear()), "found no track".to_string()),
+            (refused(|tracks| tracks[1].marks.clear()), "marks of warpgroup 1: found none, wanted some".into()),
+            (refused(|tracks| tracks[0].marks[2][1] = 15), "mark 2: found 15, wanted 0 to 14".into()),
+            // Another order of the two halves of a mark, and a struct of another size.
+            (refused(|tracks| tracks[0].marks.iter_mut().for_each(|mark| mark.reverse())), "mark 0: ".into()),
+            (refused(|tracks| tracks[0].marks.rotate_left(1)), "mark 0: found \"wait for Q".into()),
+            // A product that nobody waited for, and a wait for none.
+            (
+                refused(|tracks| tracks[0].marks.retain(|mark| mark[1] != WaitForS as u32)),
+                format!("mark {}: found \"softmax\" behind start S", place(WaitForS)),
+            ),
+            (
+                refused(|tracks| tracks[0].marks.retain(|mark| mark[1] != StartO as u32)),
+                format!("mark {}: found \"wait for S\" behind wait for V", place(StartO)),
+            ),
+            (refused(|tracks| tracks.swap(1, 2)), "marks of warpgroup 1: ".into()),
+            (refused(|tracks| tracks[2].marks[3][0] -= 2000), "marks of warpgroup 2: mark 3: found clock".into()),
+            (
+                refused(|tracks| tracks.iter_mut().for_each(|track| track.nanoseconds = [4; 2])),
+                "before the device's timer moved".into(),
+            ),
+        ] {
+            assert!(wrong.contains(&words), "wanted {words:?} in {wrong}");
+        }
+    }
+}
