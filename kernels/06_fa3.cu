@@ -17,6 +17,7 @@
 #include "tile/panels.cuh"
 #include "tile/results.cuh"
 #include "tile/ring.cuh"
+#include "tile/trace.cuh"
 
 constexpr int WARPGROUP = 128, THREADS = (BLOCK_CONSUMERS + 1) * WARPGROUP, READERS = 4 * BLOCK_CONSUMERS;  // warps that read
 constexpr int PRODUCER_REGISTERS = BLOCK_CONSUMERS == 3 ? 32 : 24;  // of a thread
@@ -68,6 +69,7 @@ __device__ void start_to_load(
 
 /// Lines 4 to 10 of Algorithm 1: the thread that copies.
 __device__ void produce(const Problem& problem, const Maps& maps, Shared& shared, Tiles tiles) {
+    Trace trace(BLOCK_CONSUMERS, true);
     Turn<2> job_turn, partial_turn;
     Turn<STAGES> turn;
     // The barrier at which the next partial tile is awaited by who clears it.
@@ -82,20 +84,24 @@ __device__ void produce(const Problem& problem, const Maps& maps, Shared& shared
         const Job<B>& job = shared.jobs.wait(job_turn);
         const Place<B>& at = job.at;
         if (at.row < 0) break;
+        trace.mark(Did::WAIT_FOR_JOB);
         const auto start_to_load_k = [&](Turn<STAGES> turn, int j0) {
             const int stage = turn.stage();
             mbarrier_wait(shared.k.empty(stage), turn.parity() ^ 1);  // line 7: it has been read, or was never filled
+            trace.mark(Did::WAIT_TO_COPY_K);
             start_to_load(tiles.k(stage), shared.k.full(stage), maps.k, problem.k, job.k_row + j0, job.kv_head, job.batch);
         };
         if (at.begin < at.end) start_to_load_k(turn, at.begin);
         // Lines 4 and 5: load Q_i, once the one before has been read.
         mbarrier_wait(shared.q.empty(0), Turn<1>{job_turn.number}.parity() ^ 1);
+        trace.mark(Did::WAIT_TO_COPY_Q);
         start_to_load(tiles.q(), shared.q.full(0), maps.q, problem.q, job.q_row, at.first_head, job.batch);
         for (int j0 = at.begin; j0 < at.end; j0 += B::KEYS, turn.next()) {  // line 6
             // Lines 8 and 9. Consumers ask for K_j+1 before V_j.
             if (j0 + B::KEYS < at.end) start_to_load_k({turn.number + 1}, j0 + B::KEYS);
             const int stage = turn.stage();
             mbarrier_wait(shared.v.empty(stage), turn.parity() ^ 1);
+            trace.mark(Did::WAIT_TO_COPY_V);
             // Behind the tensor's end the copy engine writes zeros itself.
             const bool ends = at.any.end == at.sight.k_len && !problem.sequences;
             const Range seen = {at.any.start - j0, ends ? B::KEYS : at.any.end - j0};
@@ -176,11 +182,12 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
     const int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // the same in all lanes, as the compiler sees
     const bool leads = threadIdx.x % LANES == 0;                           // it tells others what its warp has read
     const float scale = SCORE_OPTIONS ? LOG2_E : problem.options.scale * LOG2_E;
+    Trace trace(group, threadIdx.x % WARPGROUP == 0);
     const auto arrive = [&](unsigned barrier) {
         if (leads) mbarrier_arrive(barrier);
     };
     // At the tensor cores a warpgroup comes after the one before it, so that softmax of one runs beside products of others.
-    const auto take_turn = [&] { if (BLOCK_TURNS) barrier_sync(1 + group, 2 * WARPGROUP); };
+    const auto take_turn = [&] { if (BLOCK_TURNS) barrier_sync(1 + group, 2 * WARPGROUP), trace.mark(Did::WAIT_FOR_TURN); };
     const auto pass_turn = [&] { if (BLOCK_TURNS) barrier_arrive(1 + (group + 1) % BLOCK_CONSUMERS, 2 * WARPGROUP); };
     if (group == BLOCK_CONSUMERS - 1) pass_turn();  // the first is group 0's
 
@@ -189,6 +196,7 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
     for (;; job_turn.next()) {
         const Place<B>& at = shared.jobs.wait(job_turn).at;
         if (at.row < 0) return;
+        trace.mark(Did::WAIT_FOR_JOB);
         // Line 13 (1): O = 0, l = 0, m = -inf, or nearly.
         State<B> state;
         for (float& m : state.m) m = LOWEST;
@@ -203,10 +211,12 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
             float rescale[B::OWN];
             const auto wait_for_next_k = [&] {
                 if (j0 + B::KEYS < end) mbarrier_wait(shared.k.full(turn.stage()), turn.parity());
+                trace.mark(Did::WAIT_FOR_K);
             };
             // S is there, K_j has been read, and Q_i if it was the last.
             const auto release_k = [&] {
                 wgmma_hold(s.x[0]);
+                trace.mark(Did::WAIT_FOR_S);
                 arrive(shared.k.empty(turn.stage()));
                 turn.next();
                 if (!BLOCK_Q_IN_REGISTERS && j0 + B::KEYS >= end) arrive(shared.q.empty(0));
@@ -217,19 +227,24 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
                 if (masked) hide(s, at, j0);
                 const bool moved = move_max(state, s, scale, rescale);
                 exponentiate(state, s, scale);
+                trace.mark(Did::SOFTMAX, s.x[0]);
                 return moved;
             };
             const auto wait_for_o = [&](Turn<STAGES> v_turn) {
                 wgmma_wait<0>();
                 wgmma_hold(state.o.x[0]);
+                trace.mark(Did::WAIT_FOR_O);
                 arrive(shared.v.empty(v_turn.stage()));
             };
             const auto step = [&](bool masked) {
                 const Turn<STAGES> v_turn = turn.before();
                 take_turn();
                 start_q_kt(s, q, tiles.k(turn.stage()));  // line 9 (2)
+                trace.mark(Did::START_S);
                 mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());
+                trace.mark(Did::WAIT_FOR_V);
                 start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 11 (2), of the tile before
+                trace.mark(Did::START_O);
                 pass_turn();
                 wgmma_wait<1>();  // line 12 (2)
                 release_k();
@@ -239,18 +254,22 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
                 wait_for_o(v_turn);  // line 14 (2)
                 pack<B>(p, s);
                 if (moved) rescale_o(state, rescale);
+                trace.mark(Did::PACK);
             };
 
             if (q.take()) arrive(shared.q.empty(0));
             mbarrier_wait(shared.k.full(turn.stage()), turn.parity());
+            trace.mark(Did::WAIT_FOR_Q);
             take_turn();
             start_q_kt(s, q, tiles.k(turn.stage()));  // line 4 (2)
+            trace.mark(Did::START_S);
             pass_turn();
             wgmma_wait<0>();
             release_k();
             softmax(SCORE_OPTIONS || j0 < whole.start || j0 > whole.end);  // line 6 (2)
             wait_for_next_k();
             pack<B>(p, s);
+            trace.mark(Did::PACK);
             j0 += B::KEYS;
             // Line 7 (2). Tiles that all rows see in full need no look at what is hidden.
             if constexpr (!SCORE_OPTIONS) {
@@ -264,12 +283,15 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
 
             const Turn<STAGES> v_turn = turn.before();
             mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());
+            trace.mark(Did::WAIT_FOR_V);
             start_p_v(state.o, p, tiles.v(v_turn.stage()));  // line 19 (2)
+            trace.mark(Did::START_O);
             wait_for_o(v_turn);
         } else {
             arrive(shared.q.empty(0));
         }
         finish(problem, at, state);  // lines 24 and 25 (1)
+        trace.mark(Did::FINISH);
         __syncwarp();                // all lanes have read where they are
         arrive(shared.jobs.ring.empty(job_turn.stage()));
     }

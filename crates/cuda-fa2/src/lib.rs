@@ -47,6 +47,7 @@ mod rung;
 mod steps;
 mod table;
 mod tensors;
+mod trace;
 mod triton;
 
 pub use algorithm::{Algorithm, Call, FA1, FA2, FA2_SIMT, NAIVE, TRITON};
@@ -56,6 +57,7 @@ pub use plan::{Plan, Shape, Target, Tiles};
 pub use rung::CudaRung;
 pub use steps::{Step, texts};
 pub use tensors::{DeviceTensor, Tensors, Uploaded};
+pub use trace::Track;
 
 use device::Variant;
 

@@ -6,6 +6,7 @@
 use crate::algorithm::Algorithm;
 use crate::plan::{Extra, Plan, Shape, Target};
 use crate::tensors::{Tensors, Uploaded};
+use crate::trace::{Marks, TRACE, Track};
 use crate::{maps, steps, triton};
 use attention::{Attention, AttentionError, DType, Options, OutputMut, Problem, supports_contiguous};
 use device::{Arg, Device, DeviceError, Image, Kernel, Module, Stream, Variant};
@@ -24,6 +25,8 @@ pub struct CudaRung {
     stream: Stream,
     /// Kernels that have been launched, by file, variant and name.
     kernels: Mutex<HashMap<[&'static str; 3], Kernel>>,
+    /// Where kernels keep marks of what they do, if they do.
+    marks: Option<Marks>,
 }
 
 impl CudaRung {
@@ -33,7 +36,7 @@ impl CudaRung {
     /// The driver fails.
     pub fn new(algorithm: &'static Algorithm, device: &Device) -> Result<Self, DeviceError> {
         let (device, target, stream) = (device.clone(), device.attributes().into(), device.stream()?);
-        Ok(CudaRung { algorithm, device, target, step: None, stream, kernels: Mutex::default() })
+        Ok(CudaRung { algorithm, device, target, step: None, stream, kernels: Mutex::default(), marks: None })
     }
 
     /// The rung with plans for this target in place of the device. On `cuda-fa2` a sequence's result has the same bits in any
@@ -57,6 +60,37 @@ impl CudaRung {
     /// The image does not load, or a kernel is not in it.
     pub fn with_image(self, variant: &'static Variant, image: &Image) -> Result<Self, DeviceError> {
         let module = self.device.load(image)?;
+        self.with_module(variant, &module)
+    }
+
+    /// The rung with kernels that keep marks of what some threads of a block do, and when: those of a plan, for `ladder trace`.
+    /// NVRTC compiles them, which must be there. Whoever wants those of a [step](Self::at_step) asks for it first. At most as many marks are kept as that for each of a block's warpgroups.
+    ///
+    /// # Errors
+    /// The plan launches nothing; its kernels have no marks to keep; they do not compile; there is no memory for it.
+    pub fn with_marks(self, plan: &Plan, block: u32, most: u32) -> Result<Self, DeviceError> {
+        let launch = plan.launches.last().ok_or_else(|| DeviceError::Value {
+            name: "plan".into(),
+            found: "no launch".into(),
+            wanted: "one whose kernel keeps marks".into(),
+        })?;
+        let (room, variant) = (most.to_string(), launch.variant);
+        let defines = [variant.defines, &[(TRACE, room.as_str())]].concat();
+        let (steps, step) = (self.algorithm.steps, self.step.unwrap_or(usize::MAX));
+        let module = steps::module(steps, step, &self.device, variant, &defines)?;
+        let marks = Marks::new(&self.device, &self.stream, &module, launch.shape.block[0], block, most)?;
+        Ok(CudaRung { marks: Some(marks), ..self.with_module(variant, &module)? })
+    }
+
+    /// The marks of the launch before, once the device is done: a track for each warpgroup of the block; none if the rung keeps none.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn marks(&self) -> Result<Vec<Track>, DeviceError> {
+        self.marks.as_ref().map_or(Ok(Vec::new()), Marks::read)
+    }
+
+    fn with_module(self, variant: &'static Variant, module: &Module) -> Result<Self, DeviceError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         for &(name, ..) in variant.kernels {
             kernels.insert([variant.file, variant.name, name], module.kernel(name)?);
@@ -161,7 +195,7 @@ impl CudaRung {
     fn module(&self, variant: &'static Variant) -> Result<Module, DeviceError> {
         match self.step {
             Some(step) if !self.algorithm.steps.is_empty() => {
-                steps::module(self.algorithm.steps, step, &self.device, variant)
+                steps::module(self.algorithm.steps, step, &self.device, variant, variant.defines)
             }
             _ => self.device.compile(variant),
         }

@@ -4,6 +4,7 @@
 //! before it is the last one with the later diffs taken back. So there is one kernel to keep, and each step can still be run,
 //! counted and measured. No step is prebuilt: all but the last need NVRTC.
 
+use crate::trace::TRACE;
 use device::{Device, DeviceError, Module, Source, Variant, file};
 use diffy::Patch;
 use std::collections::BTreeMap;
@@ -39,15 +40,28 @@ pub(crate) static FA2_STEPS: [Step; 7] = [
     Step::new("7 m may stay behind", Some("steps/fa2/7-lazy_rescale.diff")),
 ];
 
-/// A variant of the kernel as it was after that step, loaded.
+/// A variant of the kernel as it was after that step, compiled with these macros, and loaded.
 ///
 /// # Errors
-/// A later step's diff is not of the sources as they are; there is no NVRTC; the device fails.
-pub(crate) fn module(steps: &[Step], step: usize, device: &Device, variant: &Variant) -> Result<Module, DeviceError> {
+/// A later step's diff is not of the sources as they are; there is no NVRTC; the device fails; it is to keep [marks](TRACE), and has
+/// none to keep.
+pub(crate) fn module(
+    steps: &[Step],
+    step: usize,
+    device: &Device,
+    variant: &Variant,
+    defines: &[(&str, &str)],
+) -> Result<Module, DeviceError> {
     let (now, texts) = (variant.source()?, texts(steps, step)?);
     let text = |name: &str| texts.get(name).map(String::as_str).or_else(|| file(name));
     let own = text(variant.file).unwrap_or(now.text);
-    device.load(&device.image(variant, &Source::new(variant.file, own, variant.defines, text))?)
+    let source = Source::new(variant.file, own, defines, text);
+    let keeps = source.headers.iter().any(|(name, _)| *name == "tile/trace.cuh");
+    if !keeps && defines.iter().any(|(name, _)| *name == TRACE) {
+        let (name, wanted) = (format!("kernel of {}", variant.file), "one that keeps marks, as fa3's from step 2 on");
+        return Err(DeviceError::Value { name, found: "one without marks".into(), wanted: wanted.into() });
+    }
+    device.load(&device.image(variant, &source)?)
 }
 
 /// The files that steps behind this one have changed, as they were after it.

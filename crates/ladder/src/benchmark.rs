@@ -3,6 +3,8 @@
 mod ncu;
 mod on_device;
 
+pub(crate) use on_device::check_fit as check_fit_on_device;
+
 use crate::cli::{self, BenchArgs};
 use crate::compare::Comparison;
 use crate::devices::Want;

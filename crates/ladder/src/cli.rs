@@ -1,7 +1,7 @@
 //! The command line: what can be asked, and how an answer leaves.
 
 use crate::devices::{self, DeviceArgs};
-use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve, sim};
+use crate::{benchmark, check, climb, compare, compile, conform, doctor, run, serve, sim, trace};
 use anyhow::{Context, Result, anyhow};
 use attention::{DEFAULT_FAST_MEMORY, DType, Mask};
 use clap::builder::PossibleValuesParser;
@@ -35,6 +35,8 @@ enum Verb {
     Conform(ConformArgs),
     /// Run a rung of the GPU on a simulated one: check every memory access and the result, count what each kernel does
     Sim(SimArgs),
+    /// Draw what the warpgroups of a block do, and when, by marks that a rung's kernel keeps
+    Trace(TraceArgs),
     /// Measure rungs against the ones below them
     Bench(BenchArgs),
     /// Show saved results of `bench`, side by side
@@ -197,6 +199,55 @@ pub(crate) struct SimArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// The rung
+    #[arg(value_name = "RUNG", value_parser = PossibleValuesParser::new(["fa3"]))]
+    pub(crate) rung: String,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Queries and keys of a sequence [default: 4096; on a simulated device 256]
+    #[arg(long, value_parser = count)]
+    pub(crate) n: Option<usize>,
+    /// Channels of a head
+    #[arg(long, default_value_t = 128, value_parser = count)]
+    pub(crate) d: usize,
+    /// Query heads, and as many key and value heads [default: 16; on a simulated device 1]
+    #[arg(long, value_parser = count)]
+    pub(crate) heads: Option<usize>,
+    /// Sequences [default: 4; on a simulated device 1]
+    #[arg(long, value_parser = count)]
+    pub(crate) batch: Option<usize>,
+    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
+    /// limit [default: full]
+    #[arg(long, value_parser = mask)]
+    pub(crate) mask: Option<Mask>,
+    /// Element type, f16 or bf16
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = dtype)]
+    pub(crate) dtype: DType,
+    /// The block, from 0 up, whose warpgroups keep marks
+    #[arg(long, value_name = "B", default_value_t = 0)]
+    pub(crate) block: u32,
+    /// On a simulated device, the order in which warps run: 0 is one after another, as far as each gets; any other draws one
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run the kernel as it was after this step of its making, from 2 up
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) step: Option<usize>,
+    /// Draw the timeline: the beginning of the block, and the end of its first tile of rows
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+    /// How many tiles of keys each window of the picture is wide
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count)]
+    pub(crate) tiles: usize,
+    /// Write the timeline in the trace event format, which ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Only the rungs of this chapter and the ones below them; may be given several times [default: every rung]
     #[arg(long, value_name = "N", value_parser = chapter, conflicts_with_all = ["device", "ncu"])]
@@ -342,6 +393,7 @@ pub(crate) fn main() -> Result<bool> {
         Verb::Run(args) => args.machine.threads.pool()?.install(|| run::main(&args)),
         Verb::Conform(args) => args.machine.threads.pool()?.install(|| conform::main(&args)),
         Verb::Sim(args) => args.threads.pool()?.install(|| sim::main(&args)),
+        Verb::Trace(args) => trace::main(&args),
         Verb::Bench(args) => benchmark::main(&args),
         Verb::Compare(args) => compare::main(&args),
         Verb::Check(args) => check::main(&args),

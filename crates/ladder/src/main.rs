@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod serve;
 mod sim;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -93,6 +93,8 @@
 //! # What is not
 //!
 //! - No time, no caches, no occupancy: [`Counters`] count what a kernel asks for, and nothing says how long it would take.
+//!   `%clock`, `%clock64` and `%globaltimer` count the instructions of the block, one for each of a warp: an order of what its
+//!   threads did.
 //! - What a racy program does beyond its first race, and so every weak-memory effect.
 //! - Blocks run one after another: kernels whose blocks wait for each other end as a deadlock or at the step limit.
 //! - Of bulk copies those between blocks, multicast, reductions, `im2col`, and tensor maps with an interleave, element strides

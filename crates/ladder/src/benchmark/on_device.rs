@@ -133,7 +133,7 @@ fn tensor_bytes(case: &Case) -> f64 {
 
 /// Refuses a case that one of the rungs does not take, or for which there is no memory. Counted in floating point, which
 /// cannot overflow.
-fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> {
+pub(crate) fn check_fit(case: &Case, rungs: &[&DeviceRung], device: &Device) -> Result<()> {
     let [heads, n, d] = [case.batch as f64 * case.heads as f64, case.q_len as f64, case.d as f64];
     check_memory(heads, 0.0, 4.0 * heads * n * d)?;
     let tensors = tensor_bytes(case);
