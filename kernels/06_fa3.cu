@@ -69,7 +69,7 @@ __device__ void start_to_load(
 
 /// Lines 4 to 10 of Algorithm 1: the thread that copies.
 __device__ void produce(const Problem& problem, const Maps& maps, Shared& shared, Tiles tiles) {
-    Trace trace(BLOCK_CONSUMERS, true);
+    Trace trace(BLOCK_CONSUMERS, true);  // its marks are nothing unless asked for
     Turn<2> job_turn, partial_turn;
     Turn<STAGES> turn;
     // The barrier at which the next partial tile is awaited by who clears it.
@@ -182,7 +182,7 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
     const int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // the same in all lanes, as the compiler sees
     const bool leads = threadIdx.x % LANES == 0;                           // it tells others what its warp has read
     const float scale = SCORE_OPTIONS ? LOG2_E : problem.options.scale * LOG2_E;
-    Trace trace(group, threadIdx.x % WARPGROUP == 0);
+    Trace trace(group, threadIdx.x % WARPGROUP == 0);  // its marks are nothing unless asked for
     const auto arrive = [&](unsigned barrier) {
         if (leads) mbarrier_arrive(barrier);
     };
@@ -292,7 +292,7 @@ __device__ void consume(const Problem& problem, Shared& shared, Tiles tiles) {
         }
         finish(problem, at, state);  // lines 24 and 25 (1)
         trace.mark(Did::FINISH);
-        __syncwarp();                // all lanes have read where they are
+        __syncwarp();  // all lanes have read where they are
         arrive(shared.jobs.ring.empty(job_turn.stage()));
     }
 }

@@ -1,5 +1,5 @@
-// When the threads of a block do what, for `ladder trace`: of one block some threads keep marks. Without TRACE, the marks of a thread
-// that the host has room for, nothing of it is compiled.
+// When the threads of a block do what, for `ladder trace`: of one block, one thread of each warpgroup keeps marks. Where TRACE is not
+// defined, how many of them a thread has room for, they are nothing.
 #pragma once
 #include "ptx/clock.cuh"
 #include "ptx/wgmma.cuh"

@@ -36,7 +36,7 @@ enum Verb {
     /// Run a rung of the GPU on a simulated one: check every memory access and the result, count what each kernel does
     Sim(SimArgs),
     /// Draw what the warpgroups of a block do, and when, by marks that a rung's kernel keeps
-    Trace(TraceArgs),
+    Trace(trace::TraceArgs),
     /// Measure rungs against the ones below them
     Bench(BenchArgs),
     /// Show saved results of `bench`, side by side
@@ -193,55 +193,6 @@ pub(crate) struct SimArgs {
     pub(crate) problem: ProblemArgs,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct TraceArgs {
-    /// The rung
-    #[arg(value_name = "RUNG", value_parser = PossibleValuesParser::new(["fa3"]))]
-    pub(crate) rung: String,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    /// Queries and keys of a sequence [default: 4096; on a simulated device 256]
-    #[arg(long, value_parser = count)]
-    pub(crate) n: Option<usize>,
-    /// Channels of a head
-    #[arg(long, default_value_t = 128, value_parser = count)]
-    pub(crate) d: usize,
-    /// Query heads, and as many key and value heads [default: 16; on a simulated device 1]
-    #[arg(long, value_parser = count)]
-    pub(crate) heads: Option<usize>,
-    /// Sequences [default: 4; on a simulated device 1]
-    #[arg(long, value_parser = count)]
-    pub(crate) batch: Option<usize>,
-    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
-    /// limit [default: full]
-    #[arg(long, value_parser = mask)]
-    pub(crate) mask: Option<Mask>,
-    /// Element type, f16 or bf16
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = dtype)]
-    pub(crate) dtype: DType,
-    /// The block, from 0 up, whose warpgroups keep marks
-    #[arg(long, value_name = "B", default_value_t = 0)]
-    pub(crate) block: u32,
-    /// On a simulated device, the order in which warps run: 0 is one after another, as far as each gets; any other draws one
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Run the kernel as it was after this step of its making, from 2 up
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) step: Option<usize>,
-    /// Draw the timeline: the beginning of the block, and the end of its first tile of rows
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) svg: Option<PathBuf>,
-    /// How many tiles of keys each window of the picture is wide
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count)]
-    pub(crate) tiles: usize,
-    /// Write the timeline in the trace event format, which ui.perfetto.dev opens
-    #[arg(long, value_name = "FILE.json")]
-    pub(crate) perfetto: Option<PathBuf>,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
@@ -457,7 +408,7 @@ fn rungs() -> impl Iterator<Item = &'static str> {
     RUNGS.iter().map(|rung| rung.name).chain(devices::names())
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(crate) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "wanted a whole number of at least 1".into())
 }
 
@@ -477,7 +428,7 @@ fn architecture(text: &str) -> Result<(u32, u32), String> {
     number.map(|number: u32| (number / 10, number % 10)).ok_or_else(|| "wanted sm_80 or newer, as sm_90".into())
 }
 
-fn dtype(text: &str) -> Result<DType, String> {
+pub(crate) fn dtype(text: &str) -> Result<DType, String> {
     let types = [DType::F32, DType::Bf16, DType::F16];
     let named = types.into_iter().find(|dtype| dtype.to_string().eq_ignore_ascii_case(text));
     named.ok_or_else(|| "wanted f32, bf16 or f16".into())
@@ -488,7 +439,7 @@ fn threads(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n)).ok_or_else(wanted)
 }
 
-fn mask(text: &str) -> Result<Mask, String> {
+pub(crate) fn mask(text: &str) -> Result<Mask, String> {
     let window = |limits: &str| {
         let (left, right) = limits.split_once(',')?;
         Some(Mask::window(left.trim().parse().ok()?, right.trim().parse().ok()?))

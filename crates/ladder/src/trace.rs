@@ -8,11 +8,13 @@ mod svg;
 mod timeline;
 
 use crate::benchmark;
-use crate::cli::{self, TraceArgs};
-use crate::devices::Want;
+use crate::cli;
+use crate::devices::{DeviceArgs, Want};
 use crate::page;
 use anyhow::{Context, Result, anyhow, ensure};
-use attention::{Mask, Options, Problem};
+use attention::{DType, Mask, Options, Problem};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use cuda_fa2::{CudaRung, Plan, Target, Track};
 use device::{Device, DeviceError};
 use ladder::bench::{Case, Resident, device_cases};
@@ -26,6 +28,55 @@ const MOST: u32 = 1 << 16;
 
 /// Launches that are timed with marks and without.
 const RUNS: usize = 9;
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// The rung
+    #[arg(value_name = "RUNG", value_parser = PossibleValuesParser::new(["fa3"]))]
+    pub(crate) rung: String,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Queries and keys of a sequence [default: 4096; on a simulated device 256]
+    #[arg(long, value_parser = cli::count)]
+    pub(crate) n: Option<usize>,
+    /// Channels of a head
+    #[arg(long, default_value_t = 128, value_parser = cli::count)]
+    pub(crate) d: usize,
+    /// Query heads, and as many key and value heads [default: 16; on a simulated device 1]
+    #[arg(long, value_parser = cli::count)]
+    pub(crate) heads: Option<usize>,
+    /// Sequences [default: 4; on a simulated device 1]
+    #[arg(long, value_parser = cli::count)]
+    pub(crate) batch: Option<usize>,
+    /// Which keys a query sees: full, causal, or window:L,R with L keys before and R after its own, negative for no
+    /// limit [default: full]
+    #[arg(long, value_parser = cli::mask)]
+    pub(crate) mask: Option<Mask>,
+    /// Element type, f16 or bf16
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cli::dtype)]
+    pub(crate) dtype: DType,
+    /// The block, from 0 up, whose warpgroups keep marks
+    #[arg(long, value_name = "B", default_value_t = 0)]
+    pub(crate) block: u32,
+    /// On a simulated device, the order in which warps run: 0 is one after another, as far as each gets; any other draws one
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run the kernel as it was after this step of its making, from 2 up
+    #[arg(long, value_name = "N", value_parser = cli::count)]
+    pub(crate) step: Option<usize>,
+    /// Draw the timeline: the beginning of the block, and the end of its first tile of rows
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+    /// How many tiles of keys each window of the picture is wide
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = cli::count)]
+    pub(crate) tiles: usize,
+    /// Write the timeline in the trace event format, which ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn main(args: &TraceArgs) -> Result<bool> {
     args.device.check(std::slice::from_ref(&args.rung), Want::Results)?;
@@ -56,30 +107,41 @@ pub(crate) fn main(args: &TraceArgs) -> Result<bool> {
         let step = step.map_or(String::new(), |(_, step)| format!(", step {}", step.name));
         format!("{}{step} on {}, block {}: {case}", args.rung, device.name(), args.block)
     };
-    let written = |path: &PathBuf, text: String| fs::write(path, text).with_context(|| path.display().to_string());
-    if let Some(path) = &args.perfetto {
-        written(path, perfetto::json(&timeline, &title).to_string())?;
+    for (path, text) in [
+        (&args.perfetto, perfetto::json(&timeline, &title).to_string()),
+        (&args.svg, svg::draw(&timeline, &title, args.tiles)),
+    ] {
+        if let Some(path) = path {
+            fs::write(path, text).with_context(|| path.display().to_string())?;
+        }
     }
-    if let Some(path) = &args.svg {
-        written(path, svg::draw(&timeline, &title, args.tiles))?;
-    }
-    let mut lines = vec![title.clone(), summary::table(&timeline), String::new()];
-    lines.extend(summary::lines(&timeline));
+    cli::print(&if args.json {
+        json(&timeline, title, captured.times)
+    } else {
+        text(&timeline, title, captured.times)
+    })?;
+    Ok(true)
+}
+
+/// The answer for people: milliseconds are of launches without marks and with them.
+fn text(timeline: &Timeline, title: String, times: Option<[f64; 2]>) -> String {
+    let mut lines = vec![title, summary::table(timeline), String::new()];
+    lines.extend(summary::lines(timeline));
     lines.extend(
-        captured.times.map(|[plain, marked]| {
+        times.map(|[plain, marked]| {
             format!("A launch takes {plain:.4} ms, and {marked:.4} ms with marks in one block.")
         }),
     );
-    if args.json {
-        let mut value = summary::json(&timeline);
-        value["title"] = title.into();
-        value["ms"] = captured.times.map(|[plain, _]| plain).into();
-        value["ms_with_marks"] = captured.times.map(|[_, marked]| marked).into();
-        cli::print(&value.to_string())?;
-    } else {
-        cli::print(&lines.join("\n"))?;
-    }
-    Ok(true)
+    lines.join("\n")
+}
+
+/// The same for programs.
+fn json(timeline: &Timeline, title: String, times: Option<[f64; 2]>) -> String {
+    let mut value = summary::json(timeline);
+    value["title"] = title.into();
+    value["ms"] = times.map(|[plain, _]| plain).into();
+    value["ms_with_marks"] = times.map(|[_, marked]| marked).into();
+    value.to_string()
 }
 
 /// What is asked for; what is left open is as large as `bench` has it, and small on a simulated device.

@@ -25,7 +25,7 @@ const WAIT_FIRST_K: Line =
     (FA3, "arrive(shared.q.empty(0));\n            mbarrier_wait(shared.k.full(turn.stage()), turn.parity());");
 const WAIT_K: Line = (FA3, "if (j0 + B::KEYS < end) mbarrier_wait(shared.k.full(turn.stage()), turn.parity());");
 const WAIT_V: Line =
-    (FA3, "// line 9 (2)\n                mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());");
+    (FA3, "trace.mark(Did::START_S);\n                mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());");
 const WAIT_LAST_V: Line =
     (FA3, "= turn.before();\n            mbarrier_wait(shared.v.full(v_turn.stage()), v_turn.parity());");
 const WAIT_Q_EMPTY: Line = (FA3, "mbarrier_wait(shared.q.empty(0), Turn<1>{job_turn.number}.parity() ^ 1);");
@@ -50,7 +50,7 @@ const RELEASE_JOB_TO_COPY: Line = (FA3, "mbarrier_arrive(shared.jobs.ring.empty(
 const ASK_FOR_JOB: Line = (FA3, "mbarrier_arrive(shared.jobs.wanted());");
 const CLEARED: Line = (FA3, "if (lane == 0) mbarrier_arrive(shared.v.full(partial.stage))");
 const LAST_PARTIAL: Line = (FA3, "mbarrier_arrive(announce({-1, {}}));");
-const TAKE_TURN: Line = (FA3, "barrier_sync(1 + group, 2 * WARPGROUP); };");
+const TAKE_TURN: Line = (FA3, "barrier_sync(1 + group, 2 * WARPGROUP), trace");
 const PASS_TURN: Line = (FA3, "barrier_arrive(1 + (group + 1) % BLOCK_CONSUMERS, 2 * WARPGROUP); };");
 const FIRST_TURN: Line = (FA3, "if (group == BLOCK_CONSUMERS - 1) pass_turn();");
 
@@ -91,7 +91,7 @@ const O: Line = (FA3, "wgmma<T, true>(o.x[0], p[j / 16], v.along_columns(j), tru
 const O_COMMIT: Line = (FA3, "v.along_columns(j), true);\n    wgmma_commit();");
 const O_WAIT_BEFORE_MASKS: Line = (FA3, "if (masked) wait_for_o(v_turn);");
 const O_WAIT: Line = (FA3, "if (!masked) wait_for_o(v_turn);");
-const LAST_O_WAIT: Line = (FA3, "// line 19 (2)\n            wait_for_o(v_turn);");
+const LAST_O_WAIT: Line = (FA3, "trace.mark(Did::START_O);\n            wait_for_o(v_turn);");
 const LARGEST: Line = (ROWS, "most = fmaxf(most, fmaxf(s.of_row(r, n, 0), s.of_row(r, n, 1)));");
 const HIDDEN: Line = (ROWS, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;");
 const PACKED: Line = (ROWS, "p[n / 2][n % 2 * 2 + r] = pair_from_f32<T>(s.of_row(r, n, 0), s.of_row(r, n, 1));");

@@ -215,11 +215,11 @@ fn key(svg: &mut String, y: f64) {
             "<rect x=\"{x}\" y=\"{y}\" width=\"16\" height=\"12\" class=\"{class}\" stroke=\"currentColor\" stroke-width=\".5\"/>"
         );
         text(svg, x + 21.0, name);
-        x += 36.0 + 5.8 * name.len() as f64;
+        x += 36.0 + 6.3 * name.len() as f64;
     }
     let _ = writeln!(svg, "<path d=\"M{x} {}h16\" stroke=\"currentColor\" stroke-dasharray=\"3 3\"/>", y + 6.0);
     text(svg, x + 21.0, "waits for its turn");
-    x += 126.0;
+    x += 132.0;
     for (class, name) in COPIES {
         let _ = writeln!(svg, "<path d=\"M{x} {y}v12\" class=\"{class}\" stroke-width=\"2\"/>");
         text(svg, x + 5.0, name);
