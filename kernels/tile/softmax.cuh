@@ -30,8 +30,7 @@ template <int SHARE> __device__ float sum_over(float x) {
 /// What o is multiplied by at the end, 1 / l with the share of a sink in it, for a row of largest score m and sum of
 /// weights l; 0 for a row that saw no key. No sink is -inf.
 __device__ inline float final_factor(float m, float l, float sink) {
-    if (sink == NEG_INFINITY) return l == 0.0f ? 0.0f : 1.0f / l;
-    return l == 0.0f ? 0.0f : 1.0f / (1.0f + expf(sink - m) / l) / l;
+    return l == 0.0f ? 0.0f : __fdividef(1.0f, l + (sink == NEG_INFINITY ? 0.0f : expf(sink - m)));
 }
 
 /// ln sum_j e^(s_j), without the sink; -inf for a row that saw no key.
