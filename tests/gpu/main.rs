@@ -17,6 +17,7 @@ mod volume;
 
 use device::nvrtc::Nvrtc;
 use device::{Device, DeviceError};
+use ladder::registry;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::env::VarError;
 use std::path::PathBuf;
@@ -29,7 +30,6 @@ type Test = fn(&Device) -> Result<(), Failed>;
 const TESTS: &[(&str, Test)] = &[
     ("every_rung_of_a_device_conforms", packs::every_rung_conforms),
     ("a_layer_of_minilm", packs::a_layer_of_minilm),
-    ("drawn_problems_agree_with_the_oracle_and_the_cpu_rung", problems::drawn_problems_agree),
     ("numbers_beyond_f32_products", problems::numbers_beyond_f32_products),
     ("splits_change_nothing_but_rounding", splits::splits_change_nothing_but_rounding),
     ("a_second_run_gives_the_same_bits", laws::a_second_run_gives_the_same_bits),
@@ -73,8 +73,14 @@ fn main() -> ExitCode {
     };
     let no_compiler = Nvrtc::find().err().map(|why| why.to_string());
     let too_small = (!on_gpu).then(|| "it takes minutes and more on a simulated GPU".into());
+    let drawn = registry::DEVICE_RUNGS.iter().map(move |rung| {
+        let test = move || problems::drawn_problems_agree(rung, &device(on_gpu)?);
+        Trial::test(format!("drawn_problems_of_{}_agree_with_the_oracle_and_other_rungs", rung.name), test)
+            .with_kind(kind)
+    });
     // The longest first.
-    let all = trials(WITH_NVRTC, no_compiler).chain(trials(TESTS, None)).chain(trials(LARGE, too_small)).collect();
+    let fixed = trials(TESTS, None).chain(trials(LARGE, too_small));
+    let all = trials(WITH_NVRTC, no_compiler).chain(drawn).chain(fixed).collect();
     libtest_mimic::run(&arguments, all).exit_code()
 }
 
