@@ -221,6 +221,9 @@ pub(crate) struct BenchArgs {
     /// Sequences, on a device [default: 4]
     #[arg(long, value_parser = count, conflicts_with_all = ["chapter", "peers", "levels", "threads"])]
     pub(crate) batch: Option<usize>,
+    /// Only what has this mask, on a device [default: full and causal]
+    #[arg(long, value_parser = mask, conflicts_with_all = ["chapter", "peers", "levels", "threads"])]
+    pub(crate) mask: Option<Mask>,
     /// The sizes at which attention libraries are compared on a CPU: F32 and BF16, d 64 and 128, N 512 to 8192, full and
     /// causal, 16 heads; and one query on 16384 keys, 32 heads on 8. Of them, those with the given --n, --d and --dtype.
     /// On fa2-simd alone, unless --chapter or --rung says otherwise

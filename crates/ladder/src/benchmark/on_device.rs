@@ -98,7 +98,7 @@ pub(super) fn asked_cases(args: &BenchArgs) -> Result<Vec<Case>> {
         }
     }
     let cases = cases(args);
-    ensure!(!cases.is_empty(), "--dtype and --d: found none that a rung takes, wanted one, as f16 and 64");
+    ensure!(!cases.is_empty(), "--dtype, --d and --mask: found none that a rung takes, wanted one, as f16, 64 and full");
     for Case { batch, heads, q_len, d, .. } in &cases {
         let bytes = [heads, q_len, d].map(|&count| count as f64).iter().product::<f64>() * *batch as f64;
         check_memory(*batch as f64 * *heads as f64, 0.0, bytes)?;
@@ -116,7 +116,8 @@ fn cases(args: &BenchArgs) -> Vec<Case> {
             for case in lengths.iter().flat_map(|&n| bench::device_cases(n)) {
                 let (heads, batch) = (args.heads.unwrap_or(case.heads), args.batch.unwrap_or(case.batch));
                 let case = Case { dtype, d, batch, heads, kv_heads: heads, ..case };
-                if !cases.contains(&case) && !rungs_on(args, &case).is_empty() {
+                let is_asked = args.mask.is_none_or(|mask| mask == case.mask);
+                if is_asked && !cases.contains(&case) && !rungs_on(args, &case).is_empty() {
                     cases.push(case);
                 }
             }
