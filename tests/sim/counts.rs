@@ -1,8 +1,9 @@
 //! What kernels do, counted, is what formulas say beforehand.
 
-use crate::edit::{dropped, edited};
+use crate::edit::{dropped, edited, first_operand, second_operand};
 use crate::mutants::fa3::{FA3 as FA3_FILE, ZEROS};
-use attention::{Attention, DType, NoMeter};
+use crate::mutants::mma::JOIN_M;
+use attention::{Attention, DType, Mask, NoMeter};
 use device::{Counters, Device, Image};
 use fa2::Fa2;
 use ladder::registry::{DEVICE_RUNGS, DeviceRung, device_rung};
@@ -170,6 +171,32 @@ fn what_no_row_sees_costs_no_care() {
     assert_eq!(read(f64::NAN, None), read(0.0, None));
     assert_eq!(read(0.0, Some(&without_zeros)), read(0.0, None));
     assert!(read(f64::NAN, Some(&without_zeros)) > 2 * read(0.0, None));
+}
+
+/// Rows of which one of two groups of warps sees all keys, the first group or the other, are not computed again; they are where
+/// the m of one group alone is taken for that of both.
+#[test]
+fn rows_that_one_group_sees_alone_cost_no_care() {
+    let rung = device_rung("cuda-fa2").unwrap();
+    let variant =
+        ladder::kernels::variants().find(|variant| (variant.file, variant.name) == (JOIN_M.0, "f16.d64")).unwrap();
+    let owned = Spec { dtype: DType::F16, mask: Mask::window(20, 0), ..Spec::plain(110, 300, 64) }.build();
+    // The forms with `fa2_mma_few` and with `fa2_mma`.
+    let read = |form: usize, image: Option<&Image>| {
+        let device = Device::simulated();
+        let Device::Simulated(simulator) = &device else { unreachable!() };
+        let mut form = rung.forms(&device).unwrap().swap_remove(form);
+        if let Some(image) = image {
+            form = form.with_image(variant, image).unwrap();
+        }
+        form.forward(&owned.problem()).unwrap();
+        simulator.take_counters().into_iter().map(|(_, counters)| counters.global_reads.bytes).sum::<u64>()
+    };
+    assert_eq!(read(1, None), read(2, None));
+    for of_one_group in [first_operand, second_operand] {
+        let wrong = Image::Ptx(edited(variant, JOIN_M, "max.f32", of_one_group));
+        assert!(read(1, Some(&wrong)) > 2 * read(1, None));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Wrong kernels: each is a prebuilt kernel with one fault put into its PTX, and is caught, at the right line.
 
 pub(crate) mod fa3;
-mod mma;
+pub(crate) mod mma;
 
 use crate::edit::{always, dropped, edited, first_operand, for_half_a_warp, line, never, operands, second_operand};
 use crate::set_schedule;
@@ -17,9 +17,6 @@ use Caught::{Fault, Value};
 
 /// Schedules under which a fault must show, whatever else comes first in some of them.
 const SEEDS: u64 = 4;
-
-/// What a verdict on wrong results has: the first wrong element, or if that is the worst, how wrong it is.
-const WRONG: [&str; 2] = ["; the first wrong one is ", ", off by more than any tolerance"];
 
 /// A line of CUDA: its file, and words that no other line of it has, of lines before it too if need be.
 type Line = (&'static str, &'static str);
@@ -338,10 +335,11 @@ impl Mutant {
         };
         let variant = variants().find(|variant| variant.file == file && variant.name == name).unwrap();
         let image = Image::Ptx(edited(variant, self.at, self.opcode, self.edit));
-        let short = mma::is_of_short_queries(self.at);
+        let (short, groups) = (mma::is_of_short_queries(self.at), mma::is_of_groups(self.at));
         let spec = match self.rung {
             "fa3" => fa3::problem(),
             _ if short => short_problem(),
+            "cuda-fa2" => mma::problem(),
             _ => problem(),
         };
         // Scores far enough apart for m to move more than once.
@@ -354,19 +352,22 @@ impl Mutant {
         // What is wrong under one schedule is wrong under all, but for races.
         let seeds = if matches!(self.caught, Value) { 1 } else { SEEDS };
         let mut forms = rung.forms(&Device::simulated()).unwrap();
-        // The last form splits the keys.
-        let form = if short { forms.pop().unwrap() } else { forms.swap_remove(0) };
+        // The last form has many tiles of rows, and splits the keys of short queries; that before it shares them among groups.
+        let form = if groups { forms.swap_remove(1) } else { forms.pop().unwrap() };
         let attention = form.with_image(variant, &image).unwrap();
         for seed in 0..seeds {
             set_schedule(attention.device(), seed);
-            let told = match forward_on_canaries(&attention, &problem) {
-                Err(error) => error.to_string(),
-                Ok(output) => judge(&problem, &truth, &output, attention.weights(&problem)).to_string(),
+            let (told, is_wrong) = match forward_on_canaries(&attention, &problem) {
+                Err(error) => (error.to_string(), false),
+                Ok(output) => {
+                    let verdict = judge(&problem, &truth, &output, attention.weights(&problem));
+                    (verdict.to_string(), !verdict.passes())
+                }
             };
             let says = format!("{}, {} at {:?}, seed {seed}: {told}", self.rung, self.what, self.at);
             match self.caught {
                 Value => {
-                    if !WRONG.iter().any(|words| told.contains(words)) {
+                    if !is_wrong {
                         return Err(says);
                     }
                 }

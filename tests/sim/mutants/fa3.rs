@@ -5,6 +5,7 @@
 //! again, with care: `counts.rs` sees that.
 
 use super::Caught::{Fault, Value};
+use super::mma::{BITS_BEFORE, SEEN, before_the_end, every_bit, one_more};
 use super::{Line, Mutant, UNWRITTEN};
 use crate::edit::{always, dropped, first_operand, never, operands};
 use attention::Mask;
@@ -73,7 +74,7 @@ const JOB: &[Line] = &[
     (FA3, "const Place<B>& at = job.at;\n        if (at.row < 0) break;"),
     (FA3, "const Place<B>& at = shared.jobs.wait(job_turn).at;\n        if (at.row < 0) return;"),
     (ROWS, "r / 2 * 16 + r % 2 * 8 + thread_index() % LANES / 4; }"),
-    (RESULTS, "const int row = at.row + at.of_warp() + __ffs(again) - 1;"),
+    (RESULTS, "put_careful_row(problem, splits, at, at.row + at.of_warp() + row);"),
 ];
 const COUNT: Line = (JOBS, "(next ? atomicAdd(next, 1) : tile); }");
 const STORE_PAIR: Line = (RESULTS, "if (c < o.channels) o(row, c)");
@@ -89,16 +90,17 @@ const S_WAIT: Line = (FA3, "wgmma_wait<1>();");
 const O_FENCE: Line = (FA3, "wgmma_hold(o.x[0]), wgmma_hold(p);\n    wgmma_fence();");
 const O: Line = (FA3, "wgmma<T, true>(o.x[0], p[j / 16], v.along_columns(j), true);");
 const O_COMMIT: Line = (FA3, "v.along_columns(j), true);\n    wgmma_commit();");
-const O_WAIT_BEFORE_MASKS: Line = (FA3, "if (masked) wait_for_o(v_turn);");
-const O_WAIT: Line = (FA3, "if (!masked) wait_for_o(v_turn);");
+const O_WAIT: Line = (FA3, "wait_for_o(v_turn);  // line 14 (2)");
+const MASKED_STEP: Line = (FA3, "for (; j0 < end; j0 += B::KEYS) step(true);");
 const LAST_O_WAIT: Line = (FA3, "trace.mark(Did::START_O);\n            wait_for_o(v_turn);");
 const LARGEST: Line = (ROWS, "most = fmaxf(most, fmaxf(s.of_row(r, n, 0), s.of_row(r, n, 1)));");
-const HIDDEN: Line = (ROWS, "if (j < keys.start || j >= keys.end) s.of_row(r, n, e) = NEG_INFINITY;");
+const HIDDEN: Line = (ROWS, "score = seen >> x & 1 ? score : NEG_INFINITY;");
 const PACKED: Line = (ROWS, "p[n / 2][n % 2 * 2 + r] = pair_from_f32<T>(s.of_row(r, n, 0), s.of_row(r, n, 1));");
 const RESCALE: Line = (ROWS, "state.o.of_row(r, c, 0) *= rescale[r]");
 const SQUARE: Line = (RESULTS, "square = fmaf(x, x, square);");
-const EXCHANGE: Line = (RESULTS, "x[i] = odd ? got : x[i], x[i + step] = odd ? x[i + step] : got;");
-const SHUFFLE: Line = (RESULTS, "odd ? x[i] : x[i + step], step);");
+const EXCHANGE: Line = (RESULTS, "(odd ? x : y) = got;");
+const SHUFFLE: Line = (RESULTS, "odd ? x : y, step);");
+const EXCHANGE_FURTHER: Line = (RESULTS, "exchange(x0, x2, 2), exchange(x1, x3, 2);");
 const DESCRIPTOR_OF_K: Line = (PANELS, "c % COLUMNS * 2, 16, EIGHT_ROWS);");
 const DESCRIPTOR_OF_V: Line = (PANELS, "return descriptor(data + r * ROW_BYTES, PANEL_BYTES, EIGHT_ROWS);");
 /// Where threads wait.
@@ -109,7 +111,7 @@ const SYNC: Line = (BARRIER, "bar.sync");
 pub(super) fn variant_and_channels(at: Line) -> (&'static str, usize) {
     match at {
         RELEASE_Q | S | WAIT_PARTIAL_EMPTY => ("f16.d64", 64),
-        EXCHANGE | SHUFFLE => ("f16.d128", 128),
+        EXCHANGE | SHUFFLE | EXCHANGE_FURTHER => ("f16.d128", 128),
         _ => ("f16.d128", 104),
     }
 }
@@ -385,10 +387,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         (FRAGMENT, &[S_OF_REGISTERS, HIDDEN, LARGEST]),
     ),
     fault(
-        "O not waited for before masks",
-        O_WAIT_BEFORE_MASKS,
+        "O of a masked tile not waited for",
+        MASKED_STEP,
         "wgmma.wait",
-        with_one_more_pending,
+        // The wait for S leaves one under way, that of O none.
+        |text| text.replace(" 0;", " 1;"),
         (&["fragment in use", "operand in use", "copy in flight"], &[O, COPY, PACKED]),
     ),
     fault("O not waited for", O_WAIT, "wgmma.wait", with_one_more_pending, (FRAGMENT, &[O, PACKED])),
@@ -417,7 +420,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     fault(
         "rows of O behind the last stored",
-        (RESULTS, "!careful && at.own(r) < at.end_row);"),
+        (RESULTS, "const bool is_there = at.own(r) < at.end_row;"),
         "setp.lt.s32",
         always,
         (&["out of bounds", "race"], &[STORE_PAIR, STORE_LSE]),
@@ -438,11 +441,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     value("scores that are added to those before", S_OF_REGISTERS, "setp.ne.b32", |text| {
         text.replace("setp.ne.b32", "setp.ge.u32")
     }),
-    value("keys behind the last not hidden", HIDDEN, "setp.lt", always),
+    value("keys behind the last not hidden", SEEN, "not.b32", every_bit),
+    value("keys before the first not hidden", SEEN, "and.b32", before_the_end),
+    value("keys hidden from one too late on", BITS_BEFORE, "sub.s32", one_more),
     value("a forgotten rescale of O", RESCALE, "mul.f32", first_operand),
     value("numbers not exchanged", EXCHANGE, "selp", first_operand),
     value("numbers exchanged with the wrong lane", SHUFFLE, "shfl", |text| {
         let [to, x, ..] = operands(text)[..] else { panic!("{text}") };
         format!("shfl.sync.bfly.b32 {to}, {x}, 3, 31, -1;")
+    }),
+    value("pairs of numbers exchanged with the lane beside", EXCHANGE_FURTHER, "shfl", |text| {
+        let [to, x, ..] = operands(text)[..] else { panic!("{text}") };
+        format!("shfl.sync.bfly.b32 {to}, {x}, 1, 31, -1;")
     }),
 ];

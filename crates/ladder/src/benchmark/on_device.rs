@@ -98,7 +98,10 @@ pub(super) fn asked_cases(args: &BenchArgs) -> Result<Vec<Case>> {
         }
     }
     let cases = cases(args);
-    ensure!(!cases.is_empty(), "--dtype, --d and --mask: found none that a rung takes, wanted one, as f16, 64 and full");
+    ensure!(
+        !cases.is_empty(),
+        "--dtype, --d and --mask: found none that a rung takes, wanted one, as f16, 64 and full"
+    );
     for Case { batch, heads, q_len, d, .. } in &cases {
         let bytes = [heads, q_len, d].map(|&count| count as f64).iter().product::<f64>() * *batch as f64;
         check_memory(*batch as f64 * *heads as f64, 0.0, bytes)?;
