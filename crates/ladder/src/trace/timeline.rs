@@ -356,7 +356,10 @@ mod tests {
                 format!("mark {}: found \"wait for S\" behind wait for V", place(StartO)),
             ),
             (refused(|tracks| tracks.swap(1, 2)), "marks of warpgroup 1: ".into()),
-            (refused(|tracks| tracks[2].marks[3][0] -= 2000), "marks of warpgroup 2: mark 3: found clock".into()),
+            (
+                refused(|tracks| tracks[2].marks[3][0] = tracks[2].marks[3][0].wrapping_sub(2000)),
+                "marks of warpgroup 2: mark 3: found clock".into(),
+            ),
             (
                 refused(|tracks| tracks.iter_mut().for_each(|track| track.nanoseconds = [4; 2])),
                 "before the device's timer moved".into(),
