@@ -136,7 +136,7 @@ template <class B, bool OPTIONS> __device__ void forward(const Problem& problem,
 }
 
 #define KERNEL(NAME, BLOCK, OPTIONS, BLOCKS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(BLOCK::GROUPS * BLOCK::THREADS, BLOCKS)                                                 \
+    extern "C" __global__ void __launch_bounds__(BLOCK::GROUPS * BLOCK::THREADS, BLOCKS)                                 \
         NAME(const __grid_constant__ Problem problem, const __grid_constant__ Splits splits) {                           \
         forward<BLOCK, OPTIONS>(problem, splits);                                                                        \
     }

@@ -15,6 +15,7 @@ mod splits;
 mod steps;
 mod volume;
 
+use cuda_fa2::Target;
 use device::nvrtc::Nvrtc;
 use device::{Device, DeviceError};
 use ladder::registry;
@@ -73,10 +74,13 @@ fn main() -> ExitCode {
     };
     let no_compiler = Nvrtc::find().err().map(|why| why.to_string());
     let too_small = (!on_gpu).then(|| "it takes minutes and more on a simulated GPU".into());
+    let target = if on_gpu { first_gpu() } else { Target::from(Device::simulated().attributes()) };
     let drawn = registry::DEVICE_RUNGS.iter().map(move |rung| {
         let test = move || problems::drawn_problems_agree(rung, &device(on_gpu)?);
-        Trial::test(format!("drawn_problems_of_{}_agree_with_the_oracle_and_other_rungs", rung.name), test)
-            .with_kind(kind)
+        let runs = rung.runs_on(target);
+        let kind = if runs { kind } else { "not run: the rung is not for this device" };
+        let name = format!("drawn_problems_of_{}_agree_with_the_oracle_and_other_rungs", rung.name);
+        Trial::test(name, test).with_kind(kind).with_ignored_flag(!runs)
     });
     // The longest first.
     let fixed = trials(TESTS, None).chain(trials(LARGE, too_small));
@@ -92,6 +96,12 @@ fn on_gpu() -> bool {
         Err(VarError::NotPresent) => device::cuda_devices().is_ok(),
         other => panic!("FLASH_LADDER_DEVICE: found {other:?}, wanted cuda or sim"),
     }
+}
+
+/// What plans are made for on the first GPU. No context is created.
+fn first_gpu() -> Target {
+    let all = device::cuda_attributes().unwrap_or_else(|error| panic!("{error}"));
+    Target::from(&all[0].1)
 }
 
 /// The first GPU, or a simulated one of its own for each test. No context is created before a test asks for it.

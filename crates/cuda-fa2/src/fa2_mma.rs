@@ -2,8 +2,9 @@
 //!
 //! Long queries are cut into tiles of rows, a block of threads each. Where a multiprocessor has no more than one of these, and so
 //! has room for two blocks, a block is of two groups that share the keys of its rows, and where even tiles half as long are so few
-//! they are half as long. So they are where more than scale and mask makes the scores, for registers. Short queries fill a tile with the rows of all heads that share a kv head, and several
-//! blocks share the keys: what they find of a row is joined by a second kernel.
+//! they are half as long. So they are where more than scale and mask makes the scores, for registers. Short queries fill a tile
+//! with the rows of all heads that share a kv head, and several blocks share the keys: what they find of a row is joined by a
+//! second kernel.
 
 use crate::params::Splits;
 use crate::plan::{Extra, Launch, Plan, Shape, Target, Tiles, launch_shape};

@@ -64,7 +64,8 @@ impl CudaRung {
     }
 
     /// The rung with kernels that keep marks of what some threads of a block do, and when: those of a plan, for `ladder trace`.
-    /// NVRTC compiles them, which must be there. Whoever wants those of a [step](Self::at_step) asks for it first. At most as many marks are kept as that for each of a block's warpgroups.
+    /// NVRTC compiles them, which must be there. Whoever wants those of a [step](Self::at_step) asks for it first. Of each of the
+    /// block's warpgroups the first `most` marks are kept.
     ///
     /// # Errors
     /// The plan launches nothing; its kernels have no marks to keep; they do not compile; there is no memory for it.

@@ -8,8 +8,8 @@
 //!
 //! [`FA3`] is an [`Algorithm`] as those of `cuda-fa2` are, and a rung is a [`cuda_fa2::CudaRung`] of it. It takes F16 and BF16, up to
 //! 256 channels, padded to 64, 128, 192 (with 128 of v) or 256 by the copy engine; all masks and options; ragged batches, key
-//! lengths and groups of heads. NaN, infinities, hidden keys and scores beyond 2^12 come out as on `cuda-fa2`, whose care for such rows is this
-//! kernel's too. Results have the same bits in any batch.
+//! lengths and groups of heads. NaN, infinities, hidden keys and scores beyond 2^12 come out as on `cuda-fa2`, whose care for
+//! such rows is this kernel's too. Results have the same bits in any batch.
 //!
 //! The copy engine asks for addresses of q, k and v that are multiples of 16 bytes, and for strides that are such multiples, above
 //! 0 and below 2^40, or 0 along heads and batch: a launch on other tensors is refused with the tensor and the axis;

@@ -38,7 +38,7 @@ pub use ceiling::{Ceiling, ceilings, device_ceiling};
 #[cfg(feature = "criterion")]
 pub use chapter::chapter;
 pub use contest::{BenchError, Contest, METHOD, Times, flops};
-pub use device_contest::{DEVICE_METHOD, DeviceContest, copies};
+pub use device_contest::{DEVICE_METHOD, DeviceContest, copies, median};
 pub use machine::{Machine, commit, cpu_model, cuda_version};
 pub use resident::Resident;
 pub use results::{Results, ResultsError, Row, Shape};

@@ -327,7 +327,7 @@ impl DeviceRung {
     }
 
     /// The rung in each of the forms among which its plans choose, since small problems alone would see but one: with any number of
-    /// tiles of rows; and with the keys of short queries as an H200 has them, and in three parts.
+    /// tiles of rows; and with the keys of short queries in as many parts as keep an H200 busy, in two, and in three.
     ///
     /// # Errors
     /// The device fails.

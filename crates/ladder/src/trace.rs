@@ -17,7 +17,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use cuda_fa2::{CudaRung, Plan, Target, Track};
 use device::{Device, DeviceError};
-use ladder::bench::{Case, Resident, device_cases};
+use ladder::bench::{Case, Resident, device_cases, median};
 use ladder::registry;
 use std::fs;
 use std::path::PathBuf;
@@ -193,8 +193,5 @@ fn times(resident: &Resident) -> Result<[f64; 2]> {
             times.push(resident.once(place)?);
         }
     }
-    Ok(all.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[RUNS / 2]
-    }))
+    Ok(all.map(median))
 }

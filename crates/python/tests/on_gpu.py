@@ -1,6 +1,7 @@
 """What tests on a GPU share. They run by pytest, or without it as programs."""
 
 import sys
+import threading
 from pathlib import Path
 
 import flash_ladder
@@ -31,6 +32,25 @@ TRITON, OF_TRITON = "triton-fa2", {"causal", "scale"}
 
 class Skipped(Exception):
     pass
+
+
+def in_threads(calls):
+    """Makes each call 50 times in a thread and on a stream of its own, all at once. A call says whether its result is right."""
+    wrong = []
+
+    def repeat(call):
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                wrong.extend("other bits" for _ in range(50) if not call())
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]
 
 
 def skip(reason):

@@ -8,8 +8,8 @@ import warnings
 import torch
 from flash_ladder import attention
 from layouts import EMPTY, LAYOUTS
-from on_gpu import F16, MISSING, OF_TRITON, ONE, RUNGS, TRITON, behind_a_long_kernel, check, main, normal, pytest
-from on_gpu import refused, same, skip, tensors, truth
+from on_gpu import F16, MISSING, OF_TRITON, ONE, RUNGS, TRITON, behind_a_long_kernel, check, in_threads, main, normal
+from on_gpu import pytest, refused, same, skip, tensors, truth
 
 if pytest:
     pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -276,23 +276,8 @@ def test_threads_on_streams_of_their_own():
     problems = [tensors(seed=seed, q_len=200 + seed, kv_len=300) for seed in range(4)]
     wanted = [attention(*problem, causal=True, **ONE) for problem in problems]
     torch.cuda.synchronize()
-    wrong = []
-
-    def calls(problem, right):
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for _ in range(50):
-                    if not same(attention(*problem, causal=True, **ONE), right):
-                        wrong.append("other bits")
-        except Exception as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=calls, args=pair) for pair in zip(problems, wanted)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong[0]
+    call = lambda problem, right: lambda: same(attention(*problem, causal=True, **ONE), right)
+    in_threads([call(*pair) for pair in zip(problems, wanted)])
 
 
 def test_wrong_arguments():

@@ -4,14 +4,13 @@ import functools
 import random
 import subprocess
 import sys
-import threading
 import warnings
 
 import numpy as np
 import torch
 from flash_ladder import attention
-from on_gpu import BF16, F16, MISSING, NAMES, ONE, RUNGS, TRITON, TYPES, behind_a_long_kernel, main, normal, pytest
-from on_gpu import refused, same, weights_of
+from on_gpu import BF16, F16, MISSING, NAMES, ONE, RUNGS, TRITON, TYPES, behind_a_long_kernel, in_threads, main
+from on_gpu import normal, pytest, refused, same, weights_of
 from sequences import alone, error, starts
 
 if pytest:
@@ -237,23 +236,11 @@ def test_threads_with_lengths_of_their_own():
     problems = [packed(lengths, dtype=F16, seed=seed) for seed, lengths in enumerate(batches)]
     wanted = [in_one(*problem, lengths, rung) for problem, lengths in zip(problems, batches)]
     torch.cuda.synchronize()
-    wrong = []
 
-    def calls(problem, lengths, right):
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for _ in range(50):
-                    if not all(same(*pair) for pair in zip(in_one(*problem, lengths, rung), right)):
-                        wrong.append("other bits")
-        except Exception as error:
-            wrong.append(error)
+    def call(problem, lengths, right):
+        return lambda: all(same(*pair) for pair in zip(in_one(*problem, lengths, rung), right))
 
-    threads = [threading.Thread(target=calls, args=of) for of in zip(problems, batches, wanted)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong[0]
+    in_threads([call(*of) for of in zip(problems, batches, wanted)])
 
 
 def test_wrong_arguments():

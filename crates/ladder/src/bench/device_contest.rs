@@ -126,8 +126,8 @@ fn together(ms: f64, copies: usize) -> usize {
     calls.next_multiple_of(copies)
 }
 
-/// The middle of some numbers, or the mean of the two that are.
-fn median(mut numbers: Vec<f64>) -> f64 {
+/// The middle of some numbers, at least one, or the mean of the two that are.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let (low, high) = (numbers[(numbers.len() - 1) / 2], numbers[numbers.len() / 2]);
     (low + high) / 2.0
